@@ -18,7 +18,7 @@ from e2e.test_random_pods import amounts, as_sent, defaulted, every_container
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.outcome import Denied
 from tessera.core.admission.view.offers import Offers
-from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, read, template_name
 from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.kube.view.dra import put_served
 from tessera.protocol.configuration import webhook as config
@@ -245,7 +245,7 @@ def test_bridged_pods_and_templates_are_accepted(
                 assert (claims_of(twice), amounts(twice)) == (claims_of(answer), amounts(answer)), document
                 assert twice["metadata"]["annotations"] == answer["metadata"]["annotations"]
         for text in texts:
-            body = {"metadata": {"name": template_name(text)}, "spec": template_spec(parse(text))}
+            body = {"metadata": {"name": template_name(text)}, "spec": template_spec(read(text))}
             path = f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaimtemplates"
             stored = cluster.api.create(path, body, dryRun="All")
             assert stored["spec"]["spec"] == body["spec"]["spec"], "the API server adds nothing to it"

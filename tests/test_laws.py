@@ -361,7 +361,7 @@ def test_bridge(document, cluster, rules, general, how):
         assert respond(review(twice), offers, rules).get("patch", []) == []
     before, result = (reviews.decode(review(one)).read() for one in (document, after))
     text = result.annotations[ALTERNATIVES_ANNOTATION]
-    found = alternatives.parse(text)
+    found = alternatives.read(text)
     assert result.claims == (alternatives.template_name(text),)
     lasting = [c for c in before.all_containers() if c.restartable or c in before.containers]
     asked = [

@@ -17,7 +17,7 @@ from tessera.controller.claims.objects import (
 )
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
 from tessera.controller.claims.state import ClaimState, Record
-from tessera.core.requests.alternatives import parse, read
+from tessera.core.requests.alternatives import read
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.objects import template_spec
 from tests.controller.claims import objects
@@ -152,7 +152,7 @@ def test_a_forged_record():
 
 def test_namespaces_take_turns():
     """Thousands of pods in one namespace keep the first of another waiting for one template."""
-    few = [parse(f"{n}*2g.20gb=2g.20gb/c,1g.10gb/c") for n in range(1, 31)]
+    few = [read(f"{n}*2g.20gb=2g.20gb/c,1g.10gb/c") for n in range(1, 31)]
     some = pods(
         *(objects.pod(f"p{n}", str(one)) for n, one in enumerate(few)), objects.pod("q", namespace="b")
     )
@@ -211,7 +211,7 @@ def test_reading_templates():
 
 def test_the_template():
     """The whole content, word for word: a request for each, and what the API server would fill in is there."""
-    assert template_spec(parse("2*2g.20gb=2g.20gb/tessera-any,1g.10gb/own")) == {
+    assert template_spec(read("2*2g.20gb=2g.20gb/tessera-any,1g.10gb/own")) == {
         "spec": {
             "devices": {
                 "requests": [

@@ -13,7 +13,7 @@ from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
-from tessera.core.requests.alternatives import parse, template_name
+from tessera.core.requests.alternatives import read, template_name
 from tessera.core.requests.tickets import TicketKey, TicketMaker, hour_of
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -108,7 +108,7 @@ def test_the_template_of_a_pod():
         async with world(objects.pod()) as one:
             await one.until(lambda: template_of(one.store))
             document = template_of(one.store)
-            assert document["spec"] == template_spec(parse(TEXT))
+            assert document["spec"] == template_spec(read(TEXT))
             metadata = document["metadata"]
             assert metadata["labels"] == {"app.kubernetes.io/managed-by": "tessera-controller"}
             assert metadata["annotations"] == {"gpu-webhook.k8s.io/alternatives": TEXT}
@@ -356,7 +356,7 @@ def test_a_template_of_another_hand():
             assert template_of(one.store)["spec"] == spec
             assert [each.document["reason"] for each in one.store.list(EVENTS)] == ["GPUClaimTemplate"] * told
 
-    same = {"metadata": {}, **template_spec(parse(TEXT))}  # as the API server prints it
+    same = {"metadata": {}, **template_spec(read(TEXT))}  # as the API server prints it
     asyncio.run(main(same, 0))
     asyncio.run(main({"spec": {"devices": {"requests": []}}}, 1))
 

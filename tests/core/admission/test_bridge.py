@@ -16,7 +16,7 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import Requirement
-from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, read, template_name
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
 from tests.build import MIG, container, node, pod, policy, resource
 
@@ -117,7 +117,7 @@ def test_eight_alternatives_at_most():
     """What is cut off is said."""
     many = {f"{n}g.{n}0gb": 1 for n in range(1, 11)}
     decision = decide(pod(container(**{"10g.100gb": 1})), cluster(dra_node(**many)), policy(FIRST))
-    [request] = parse(alternatives_of(decision)).requests
+    [request] = read(alternatives_of(decision)).requests
     assert [one.name for one in request.alternatives] == [f"{n}g-{n}0gb" for n in range(10, 2, -1)]
     assert decision.warnings[1] == (
         "GPU request 10g.100gb: a claim has at most 8 alternatives, which leaves out 2g.20gb, 1g.10gb"

@@ -492,4 +492,5 @@ def test_huge_pods_are_decided_in_time(size):
         pod(*many, init=init, required_terms=terms), offers(*nodes), FallbackPolicy(), NO_CONSTRAINTS
     )
     assert isinstance(question.choose(), Unmatched)
-    assert question.looks <= 10_001
+    assert question._together is not None
+    assert question._together.looks <= 10_001

@@ -11,7 +11,7 @@ from tessera.core.requests.alternatives import (
     DeviceRequest,
     is_writable,
     own_expression,
-    parse,
+    read,
     template_name,
 )
 from tests.build import GPU, resource
@@ -46,8 +46,8 @@ alternatives = st.builds(
 
 @given(alternatives)
 def test_what_is_written_can_be_read(given_: Alternatives):
-    """parse(str(x)) = x, and the name is the text's."""
-    assert parse(str(given_)) == given_
+    """read(str(x)) = x, and the name is the text's."""
+    assert read(str(given_)) == given_
     assert given_.template == template_name(str(given_))
 
 
@@ -68,7 +68,7 @@ def test_the_largest_claim_of_an_h200_can_be_written():
     few = tuple(Alternative(resource(one), f"tessera-{one.replace('.', '-')}") for one in types)
     most = Alternatives((DeviceRequest(resource("1g.18gb"), 1, few),) * 32)
     assert is_writable(most)
-    assert parse(str(most)) == most
+    assert read(str(most)) == most
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_largest_claim_of_an_h200_can_be_written():
 def test_anything_else_is_refused(text):
     """The controller makes nothing of a text that the webhook would not write."""
     with pytest.raises(InvalidInput):
-        parse(text)
+        read(text)
 
 
 def test_expressions_are_the_charts():
@@ -114,7 +114,7 @@ def test_expressions_are_the_charts():
 
 def test_what_was_taken():
     """An allocation names the alternatives; each pair once, and what was not allocated is not told."""
-    found = parse(TEXT + ";" + TEXT + ";2*3g.30gb=3g.30gb/c,1g.10gb/c")
+    found = read(TEXT + ";" + TEXT + ";2*3g.30gb=3g.30gb/c,1g.10gb/c")
     assert found.taken(("gpu-0/1g-10gb", "gpu-1/1g-10gb", "gpu-2/3g-30gb", "gpu-2/3g-30gb", "other")) == (
         (resource("2g.20gb"), resource("1g.10gb")),
         (resource("3g.30gb"), resource("3g.30gb")),
@@ -136,7 +136,7 @@ def test_what_was_taken():
 )
 def test_what_would_do(text, words, choices):
     """The choices are all requests with their first alternative, then with their second, and so on."""
-    found = parse(text)
+    found = read(text)
     assert found.words == words
     assert list(found.choices()) == [
         {resource(name): count for name, count in one.items()} for one in choices

@@ -6,16 +6,13 @@ import os
 from contextlib import asynccontextmanager
 
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.pod import Pod, requested
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
-from tessera.kube.watch.resource import Key
 from tessera.simulation.control_plane.kinds import (
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
-    PODS,
     RESOURCE_SLICES,
     ResourceType,
 )
@@ -157,24 +154,6 @@ async def test_relist_forgets_what_vanished():
             server.black_hole = False
             server.gone_mid_stream()
             await until(lambda: list(view.offers.nodes) == list(view.offers.namespaces) == ["b"])
-
-
-async def test_pods():
-    """Pods that ask for GPUs and have not ended are there to be counted."""
-    async with await MisbehavingApiServer().start() as server:
-        server.store.create(PODS, pod("running", "Running", "a", gpu="2"), "x")
-        server.store.create(PODS, pod("done", "Succeeded", "a", gpu="2"), "x")
-        server.store.create(PODS, pod("web"), "x")
-        async with live(server, pods=True) as view:
-            await view.synced()
-            assert list(view.pods) == [Key("x", "running")]
-            running: Pod = view.pods[Key("x", "running")]
-            assert (running.node_name, str(requested(running)["nvidia.com/gpu"])) == ("a", "2")
-            server.store.create(PODS, pod("waiting", gpu="1"), "y")
-            server.store.update(PODS, "running", pod("running", "Succeeded", "a", gpu="2"), "x")
-            await until(lambda: list(view.pods) == [Key("y", "waiting")])
-            server.store.delete(PODS, "waiting", "y")
-            await until(lambda: not view.pods)
 
 
 async def test_what_is_missing():

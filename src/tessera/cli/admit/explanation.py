@@ -10,6 +10,7 @@ from tessera.core.admission.outcome import Allowed, Denied, Observed
 from tessera.core.admission.policy import Policy, mode_said_by
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of, number_of
 from tessera.protocol import yaml
@@ -91,21 +92,21 @@ def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, styl
     return "\n".join(lines)
 
 
-def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
-    if not verdicts:
+def _nodes(nodes: list[tuple[Node, str | None]], style: Style) -> list[str]:
+    if not nodes:
         return ["none at all"]
     groups: dict[tuple[str, str], list[str]] = {}
-    for verdict in verdicts:
+    for node, excluded in nodes:
         offer = ", ".join(
-            f"{short(resource)} ×{count}{' (DRA)' if resource in verdict.offer.dra else ''}"
-            for resource, count in verdict.offer.counts
+            f"{short(resource)} ×{count}{' (DRA)' if resource in node.offer.dra else ''}"
+            for resource, count in node.offer.counts
         )
-        groups.setdefault((verdict.excluded or "", offer), []).append(verdict.node.name)
+        groups.setdefault((excluded or "", offer), []).append(node.name)
     # first what counts, then what has something and does not count, then what has nothing
     ordered = sorted(groups.items(), key=lambda item: (not item[0][1], bool(item[0][0]), item[0]))
     counted = sum(len(names) for (excluded, offer), names in ordered if offer and not excluded)
     having = sum(len(names) for (_, offer), names in ordered if offer)
-    lines = [f"{counted} of {len(verdicts)} count for this pod, GPUs are on {having}"]
+    lines = [f"{counted} of {len(nodes)} count for this pod, GPUs are on {having}"]
     rows = [
         (first_of(names, _MOST_NAMES), offer or "no GPU", excluded)
         for (excluded, offer), names in ordered[:_MOST_ROWS]

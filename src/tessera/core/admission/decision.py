@@ -117,7 +117,6 @@ def _spared(stage: _Stage | Denied, before: Pod) -> _Stage | Denied:
 
 
 def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
-    """What the stages did, as one decision."""
     *_, last = stages
     replaced = tuple(pair for one in stages for pair in one.replaced)
     reason = "; ".join(one.reason for one in stages if one.reason) or why_untouched(pod)
@@ -167,7 +166,6 @@ def _fall_back(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool) 
 
 
 def _chosen(pod: Pod, outcome: Found, policy: Policy) -> _Stage | Denied:
-    """The pod with what was chosen for it at admission."""
     if isinstance(outcome, Unmatched):
         return _unmatched(pod, outcome, policy.fallback)
     if isinstance(outcome, AsAsked):
@@ -220,7 +218,7 @@ def _claim(stage: _Stage, crossing: Converted | NotConverted | None) -> _Stage:
 def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Denied:
     message = str(outcome)
     if outcome.never:
-        why = f"{outcome.never}"
+        why = outcome.never
     elif not policy.reject_unmatched:
         why = "the webhook admits unmatched pods"
     else:

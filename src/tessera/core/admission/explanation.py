@@ -1,7 +1,6 @@
 """A decision, taken apart for a person: what was asked, what holds, which nodes counted, what was tried."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.fallback.asking import ask
@@ -9,19 +8,10 @@ from tessera.core.admission.fallback.found import Replace, Trial, Unmatched
 from tessera.core.admission.policy import DRA_ANNOTATION, Dra, FallbackPolicy, Policy, constraints_of, dra_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Node, Offer, is_other, why_excluded, why_too_small
+from tessera.core.kubernetes.node import Node, is_other, why_excluded, why_too_small
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.requests.asking import asked_profiles, complete_limits
-
-
-@dataclass(frozen=True, slots=True)
-class NodeVerdict:
-    """Whether a node counted, and why not."""
-
-    node: Node
-    offer: Offer
-    excluded: str | None
 
 
 def asked(pod: Pod) -> list[tuple[str, str]]:
@@ -34,14 +24,11 @@ def asked(pod: Pod) -> list[tuple[str, str]]:
     ]
 
 
-def nodes(pod: Pod, every: Iterable[Node], policy: Policy) -> list[NodeVerdict]:
-    """Each node, and whether it counts for the pod."""
+def nodes(pod: Pod, every: Iterable[Node], policy: Policy) -> list[tuple[Node, str | None]]:
+    """Each node, and why it does not count for the pod; None where it does."""
     wanted = needs(pod, is_other)
     transient = policy.fallback.transient_taints
-    return [
-        NodeVerdict(node, node.offer, why_excluded(pod, node, transient) or why_too_small(wanted, node))
-        for node in every
-    ]
+    return [(node, why_excluded(pod, node, transient) or why_too_small(wanted, node)) for node in every]
 
 
 def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
@@ -65,11 +52,7 @@ def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
     if not given.enabled:
         yield "no fallback (fallback.enabled: false)"
         return
-    switches = {
-        "downgrades": given.downgrades,
-        "upgrades": given.upgrades,
-        "wholeGPU": given.whole_gpu,
-    }
+    switches = {"downgrades": given.downgrades, "upgrades": given.upgrades, "wholeGPU": given.whole_gpu}
     yield from (f"fallback.{name}: false" for name, allowed in switches.items() if not allowed)
     if given.whole_gpu and given.max_whole_gpus != FallbackPolicy().max_whole_gpus:
         yield f"at most {given.max_whole_gpus} whole GPUs (fallback.maxWholeGPUs)"

@@ -35,9 +35,7 @@ def check(pod: Pod) -> None:
     amounts = len(pod.pod_requests) + len(pod.pod_limits) + len(pod.overhead)
     for one in containers:
         amounts += len(one.requests) + len(one.limits)
-    if (
-        amounts > MOST_RESOURCES or len(containers) > MOST_RESOURCES
-    ):  # else there cannot be too many of anything
+    if amounts > MOST_RESOURCES or len(containers) > MOST_RESOURCES:  # else nothing is too many
         at_most(len(containers), MOST_CONTAINERS, "containers")
         at_most(amounts, MOST_AMOUNTS, "requests and limits")
         sections = (part for one in containers for part in (one.requests, one.limits))

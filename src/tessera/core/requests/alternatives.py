@@ -32,9 +32,8 @@ MOST_ALTERNATIVES: Final = 8  # FirstAvailableDeviceRequestMaxSize
 MOST_REQUESTS: Final = 32  # DeviceRequestsMaxSize
 MOST_DEVICES: Final = 32  # AllocationResultsMaxSize: of one claim
 
-GENERAL_CLASS: Final = (
-    "tessera-any"  # of the chart: every device of the driver; a request that names it says which it wants
-)
+# of the chart: every device of the driver; a request that names it says which it wants
+GENERAL_CLASS: Final = "tessera-any"
 
 # bytes; 32 requests with 8 alternatives and the chart's names have 7 KiB. The controller keeps it of every pod, and a tenant can have thousands
 _LONGEST: Final = 8 * 1024
@@ -74,7 +73,6 @@ class DeviceRequest:
 
     @property
     def words(self) -> str:
-        """The alternatives for a person."""
         return ", else ".join(short(one.resource) for one in self.alternatives)
 
 
@@ -89,15 +87,12 @@ class Alternatives:
 
     @property
     def template(self) -> str:
-        """The name of the template."""
         return template_name(str(self))
 
     @property
     def words(self) -> str:
-        """What would do, for a person."""
-        return "; ".join(
-            one.words if one.count == 1 else f"{one.count} × ({one.words})" for one in self.requests
-        )
+        few = [one.words if one.count == 1 else f"{one.count} × ({one.words})" for one in self.requests]
+        return "; ".join(few)
 
     def devices(self, given: Mapping[str, str] | None = None) -> dict[str, int]:
         """What was asked, by resource; `given`: what was given in place of what was asked."""
@@ -156,13 +151,6 @@ def carried(annotations: Mapping[str, str], templates: Collection[str]) -> Alter
         return None
 
 
-# A cluster's pods have few different ones. The largest that a tenant can write takes 100 KiB: 13 MiB of them in all.
-@lru_cache(maxsize=128)
-def read(text: str) -> Alternatives:
-    """As `parse`; the same text again is the same value."""
-    return parse(text)
-
-
 def own_expression(resource: str) -> str:
     """What selects a type of device of Tessera's own driver, in the very words of the chart's classes.
 
@@ -175,11 +163,13 @@ def own_expression(resource: str) -> str:
 
 
 def is_writable(alternatives: Alternatives) -> bool:
-    """Whether the text is one that `parse` takes, and so the controller."""
+    """Whether the text is one that `read` takes, and so the controller."""
     return len(str(alternatives)) <= _LONGEST
 
 
-def parse(text: str) -> Alternatives:
+# A cluster's pods have few different ones. The largest that a tenant can write takes 100 KiB: 13 MiB of them in all.
+@lru_cache(maxsize=128)
+def read(text: str) -> Alternatives:
     """Read the text of an annotation; `InvalidInput` for anything that the webhook would not write."""
     if len(text) > _LONGEST:
         raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: longer than {_LONGEST} characters")

@@ -88,7 +88,6 @@ class TicketKeys:
 
 
 def hour_of(seconds: float) -> int:
-    """The hour of a Unix time."""
     return int(seconds // _HOUR)
 
 

@@ -42,7 +42,7 @@ class DraObjects:
         self.pools = Pools(self._selectors.selects)
         self._classes: dict[str, DeviceClass] = {}
         self._waiting = (
-            False  # for slices to be read as the classes need it; until then the classes before serve
+            False  # for slices to be read as the classes need it; the classes before serve until then
         )
         self._told: dict[str, str] = {}
         self._changed = changed
@@ -54,20 +54,16 @@ class DraObjects:
         return {one.name: why for one, why in self._selectors.class_errors.items()}
 
     def classes(self) -> Sink[DeviceClass]:
-        """Where DeviceClasses go."""
         return Sink(read_class, self.replace_classes, self._put_class, self._remove_class)
 
     def slices(self) -> Sink[Slice]:
-        """Where ResourceSlices go."""
         return Sink(self.reader.read, self.replace_slices, self._put_slice, self._remove_slice)
 
     def replace_classes(self, classes: Iterable[DeviceClass]) -> None:
-        """These are all there are."""
         self._classes = {one.name: one for one in classes}
         self._use()
 
     def replace_slices(self, slices: Iterable[Slice]) -> None:
-        """These are all there are."""
         self._selectors.class_errors.clear()  # told anew, if they are still there
         slices = list(slices)
         self.pools.replace_slices(slices)

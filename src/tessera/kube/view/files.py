@@ -39,7 +39,6 @@ class FileView:
         self._use(self._read())
 
     async def run(self, interval: float = _INTERVAL) -> NoReturn:
-        """Follow the files until cancelled."""
         while True:
             await self._clock.sleep(interval)
             await self.check()
@@ -65,9 +64,8 @@ class FileView:
         return None
 
     def _read(self) -> ClusterObjects:
-        found = (
-            one for file in self._files.paths for one in objects_in_text(read_file(str(file)), str(file))
-        )
+        files = map(str, self._files.paths)
+        found = (one for file in files for one in objects_in_text(read_file(file), file))
         return cluster_objects(found, self._keep)
 
     def _use(self, described: ClusterObjects) -> None:

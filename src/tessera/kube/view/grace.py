@@ -67,7 +67,6 @@ class NodesWithGrace:
             self.expire()
 
     def replace(self, objects: Iterable[Node]) -> None:
-        """These are all there are."""
         taken = []
         self._unready.clear()
         for one in objects:
@@ -79,7 +78,6 @@ class NodesWithGrace:
             del self._uncounted[name]
 
     def put(self, one: Node) -> None:
-        """This one is new or changed."""
         self._note(one)
         self._offers.put(self._with_away(one))
 
@@ -167,9 +165,8 @@ class NodesWithGrace:
         self._away[node.name] = _Away(node, left, now)
         self._something.set()
         if known is not None and not node.labels and not node.allocatable:
-            node = replace(
-                known, allocatable=node.allocatable
-            )  # of a node without GPUs the name alone was read
+            # of a node without GPUs the name alone was read
+            node = replace(known, allocatable=node.allocatable)
         kept = {r: number for r, number in still.items() if left[r] > 0}
         return replace(
             node,

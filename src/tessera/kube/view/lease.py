@@ -36,7 +36,6 @@ class Watched:
         self._since = 0.0
 
     def see(self, lease: Lease | None) -> None:
-        """This is how it is now."""
         before, self.lease = self.lease, lease
         if lease is None:
             return
@@ -66,7 +65,6 @@ class LeaseFollower(Follower):
         self._tell = tell
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(super().run())
             tasks.create_task(self._looking())

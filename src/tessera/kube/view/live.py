@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import Spots
 from tessera.core.kubernetes.node import Namespace, Node
-from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.rest.client import Client
@@ -30,14 +29,12 @@ from tessera.kube.watch.resource import (
     NODES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
-    UNFINISHED_PODS,
     Key,
     Resource,
     Sink,
     replace_all,
 )
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import (
     NodeIn,
     decode_node,
@@ -54,22 +51,14 @@ Keep = Callable[[str], bool]
 
 
 class LiveView(Follower):
-    """Nodes, namespaces, their quotas and, if wanted, the pods that ask for GPUs, as the API server has them."""
+    """Nodes, namespaces, their quotas, and what DRA serves, as the API server has them."""
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        keep: Keep | None = is_any_gpu,
-        pods: bool = False,
-        first_sight: bool = True,
-    ) -> None:
-        """Follow a cluster; `keep` says by which resources a node or a pod matters (None: all do).
+    def __init__(self, client: Client, *, keep: Keep | None = is_any_gpu, first_sight: bool = True) -> None:
+        """Follow a cluster; `keep` says by which resources a node matters (None: all do).
 
         `first_sight`: what a node's labels or layout say, when it is first seen, counts for the grace.
         """
         self.offers = offers = Offers()
-        self.pods: dict[Key, Pod] = {}  # those that have not ended, and ask for something that is kept
         self._keep = keep
         self._first_sight = first_sight
         self.dra = dra = DraObjects(self._dra_changed, self._read_slices)
@@ -88,15 +77,8 @@ class LiveView(Follower):
                 offers.put_quota,
                 lambda key: offers.remove_quota(key.namespace, key.name),
             ),
+            DEVICE_CLASSES: dra.classes(),
         }
-        if pods:
-            sinks[UNFINISHED_PODS] = Sink(
-                partial(read_pod, keep=keep),
-                self._replace_pods,
-                self._put_pod,
-                lambda key: self.pods.pop(key, None),
-            )
-        sinks[DEVICE_CLASSES] = dra.classes()
         super().__init__(client, sinks)
         self._slices: Reflector[Slice] | None = None  # while there is no class, slices say nothing
         self._classes_there = asyncio.Event()
@@ -104,10 +86,7 @@ class LiveView(Follower):
         self._complete = False
 
     async def run(self) -> None:
-        """Follow the cluster until cancelled.
-
-        Classes come first: by them nodes and slices are read.
-        """
+        """Follow the cluster until cancelled: first the classes, by which nodes and slices are read."""
         *others, classes = self.reflectors
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
@@ -151,17 +130,6 @@ class LiveView(Follower):
             self.offers.put_classes(self.dra.pools.serving, self.dra.pools.classes)
         self._nodes.refresh(concerned)
 
-    def _replace_pods(self, found: "Iterable[FoundPod]") -> None:
-        self.pods.clear()
-        for one in found:
-            self._put_pod(one)
-
-    def _put_pod(self, one: "FoundPod") -> None:
-        if one.pod is not None:
-            self.pods[one.key] = one.pod
-        else:
-            self.pods.pop(one.key, None)
-
 
 def read_node(raw: bytes, keep: Keep | None = None, known: Container[str] | None = None) -> Node:
     """A node; `keep` says which resources make one matter. Of a node that has none of them the name is enough.
@@ -175,21 +143,6 @@ def read_node(raw: bytes, keep: Keep | None = None, known: Container[str] | None
     if known is not None and node.name not in known and (lacking := told(one, node)):
         return replace(node, unavailable={**lacking, **node.unavailable})
     return node
-
-
-class FoundPod(NamedTuple):
-    """A pod that was read; None when it asks for nothing that matters."""
-
-    key: Key
-    pod: Pod | None
-
-
-def read_pod(raw: bytes, keep: Keep | None = None) -> FoundPod:
-    """A pod, if it asks for something that matters."""
-    one = decode_lean_pod(raw)
-    pod, name = pod_of(one), (one.metadata.name if one.metadata else None) or ""
-    asks = keep is None or any(keep(name) for each in pod.all_containers() for name in each.resources())
-    return FoundPod(Key(pod.namespace, name), pod if asks else None)
 
 
 def _has_any(node: NodeIn, keep: Keep) -> bool:

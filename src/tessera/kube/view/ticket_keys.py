@@ -23,9 +23,7 @@ _log: Final = logging.getLogger("tessera.kube")
 
 SECRET: Final = "tessera-ticket-key"  # in the controller's namespace # noqa: S105 # a name
 PERIOD: Final = 7 * 24 * 3600.0  # seconds for which a key is in use; for as long again it is accepted
-LOOK: Final = (
-    1.0  # seconds between two looks at the clock; while there is no key, every second look reads the Secret
-)
+LOOK: Final = 1.0  # seconds between two looks at the clock; without a key, every second look reads the Secret
 _POLL: Final = (15.0, 30.0)  # seconds between two reads, at random: replicas do not ask at the same time
 _FORBIDDEN: Final = 403
 
@@ -44,7 +42,6 @@ class TicketSecret:
 
     @classmethod
     def read(cls, raw: bytes) -> "TicketSecret":
-        """The Secret from its JSON."""
         found = _decode(raw)
         data = found.data or {}
         return cls(
@@ -91,7 +88,6 @@ class TicketSecret:
 
 
 def secret_path(namespace: str) -> str:
-    """Where the Secret is."""
     return path_of("v1", "secrets", namespace=namespace, name=SECRET)
 
 

@@ -47,7 +47,7 @@ def as_created(pod: dict[str, Any]) -> dict[str, Any]:
 
 def _undo_claim(spec: dict[str, Any], text: str) -> None:
     try:
-        requests = alternatives.parse(text).requests
+        requests = alternatives.read(text).requests
     except InvalidInput:  # not the webhook's words
         return
     asked = {alternatives.request_name(number): one for number, one in enumerate(requests)}

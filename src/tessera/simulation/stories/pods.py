@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, parse, request_name
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, read, request_name
 from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.protocol.kubelet.dra_messages import main_request
 from tessera.simulation.control_plane.store import Document
@@ -68,7 +68,7 @@ def _held_counts(pod: Document) -> dict[str, dict[str, int]]:
 
 def claimed_counts(pod: Document, results: Iterable[str]) -> dict[str, dict[str, int]]:
     """How many devices of what each container has from the pod's claim, by the claim's results: `gpu-0/1g-10gb`."""
-    requests = parse(annotations_of(pod)[ALTERNATIVES_ANNOTATION]).requests
+    requests = read(annotations_of(pod)[ALTERNATIVES_ANNOTATION]).requests
     resources = {
         f"{request_name(number)}/{one.name}": one.resource
         for number, request in enumerate(requests)

@@ -34,9 +34,7 @@ class Candidate:
 
     resource: str
     kind: Step
-    order: (
-        Step  # which of several to prefer; a chain is tried in its own order, and all of it is one step away
-    )
+    order: Step  # which of several to prefer; a chain has an order of its own, and all of it is one step away
     obstacle: str = ""  # why it may not be chosen
 
 
@@ -109,7 +107,7 @@ class _Ladder:
 
     def _profile_rung(self, kind: Step, to: MigProfile) -> Candidate:
         if not self.profile.engines <= to.engines:
-            return Candidate(to.resource, kind, kind, f"without the engines of {self.profile.label}")
+            return Candidate(to.resource, kind, kind, f"it does not have the engines of {self.profile.label}")
         return self._rung(kind, to.resource)
 
     def _rung(self, kind: Step, to: str) -> Candidate:

@@ -49,11 +49,9 @@ class Unmatched:
 
     @property
     def wanted(self) -> str:
-        """What was asked for, in words."""
         return ", ".join(f"{resource}: {count}" for resource, count in self.asked)
 
     def __str__(self) -> str:
-        """What was asked, every candidate with the reason why not, and what there is."""
         if self.too_many:
             return f"asked for {self.wanted}: too many different profiles to place together; ask for fewer"
         own = [one for one in self.trials if one.kind is Step.AS_ASKED]
@@ -96,7 +94,6 @@ def offered_in_words(usable: Usable, resource: str) -> str:
 
 
 def listed(counts: Sequence[tuple[str, int]]) -> str:
-    """What is offered, in words."""
     return (
         ", ".join(f"{short(r)} (up to {n} a node)" if n < UNLIMITED else short(r) for r, n in counts)
         or "no GPU at all"

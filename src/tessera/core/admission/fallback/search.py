@@ -84,7 +84,6 @@ class FallbackSearch:
 
     @cached_property
     def lists(self) -> list[list[Candidate]]:
-        """The candidates of each profile, best first."""
         return [list(self._candidates(resource)) for resource in self.asked]
 
     def _candidates(self, resource: str) -> Iterator[Candidate]:
@@ -97,11 +96,6 @@ class FallbackSearch:
             self._constraints,
             None if self._allowance is None else lambda to: self._over_quota(to, (resource,)),
         )
-
-    @property
-    def looks(self) -> int:
-        """How many combinations were looked at."""
-        return self._together.looks if self._together is not None else 0
 
     def choose(self) -> Found:
         """What each of the pod's profiles becomes."""
@@ -163,7 +157,9 @@ class FallbackSearch:
         asked = [(resource, _whole(self.need((resource,)))) for resource in self.asked]
         if beside := self.need((WHOLE_GPU,)):
             asked.append((WHOLE_GPU, _whole(beside)))
-        too_many = len(self.asked) > MOST_PROFILES or self.looks > MOST_LOOKS
+        too_many = len(self.asked) > MOST_PROFILES or (
+            self._together is not None and self._together.looks > MOST_LOOKS
+        )
         return Unmatched(
             asked=tuple(asked),
             trials=() if too_many else tuple(self.trials(None)),

@@ -39,7 +39,6 @@ class Offers(ClusterView):
         return True
 
     def remove(self, name: str) -> bool:
-        """Forget a node."""
         node = self.nodes.pop(name, None)
         if node is None:
             return False
@@ -55,7 +54,6 @@ class Offers(ClusterView):
             self.put(node)
 
     def put_namespace(self, namespace: Namespace) -> bool:
-        """Add a namespace or take its new state."""
         if self.namespaces.get(namespace.name) == namespace:
             return False
         self.namespaces[namespace.name] = namespace
@@ -63,7 +61,6 @@ class Offers(ClusterView):
         return True
 
     def remove_namespace(self, name: str) -> bool:
-        """Forget a namespace."""
         if self.namespaces.pop(name, None) is None:
             return False
         self.version += 1
@@ -77,7 +74,6 @@ class Offers(ClusterView):
             self.version += 1
 
     def put_controller(self, at_work: bool) -> None:  # what its Lease says
-        """Whether the controller is at work."""
         if self.controller != at_work:
             self.controller = at_work
             self.version += 1
@@ -97,7 +93,6 @@ class Offers(ClusterView):
         self._set_quotas(quota.namespace, [*others, quota] if quota.hard else others)
 
     def remove_quota(self, namespace: str, name: str) -> None:
-        """Forget a quota."""
         before = self.quotas.get(namespace, ())
         self._set_quotas(namespace, [one for one in before if one.name != name])
 

@@ -46,9 +46,8 @@ class Column:
             self._rows[at] |= node
         else:
             self._amounts.insert(at, amount)
-            self._rows.insert(
-                at, node
-            )  # the very number that other columns have: rows of one node take no room
+            # the very number that other columns have: rows of one node take no room
+            self._rows.insert(at, node)
         self.all |= node
         self._above = []
 
@@ -170,7 +169,7 @@ class Usable:
         self.nodes = nodes | COMING if coming else nodes
         self._room: dict[
             tuple[str, Number], int
-        ] = {}  # the nodes that have so many: searches ask again and again
+        ] = {}  # which nodes have so many: searches ask again and again
         self.most = columns.most(nodes, dra=dra)
         self.whole = True  # wherever nvidia.com/gpu is offered: the scheduler does not know the difference
         self.card_memory_gb: int | None = None  # the smallest of those cards
