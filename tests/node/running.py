@@ -14,10 +14,10 @@ from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Handove
 from tessera.core.devices.transition import Transition
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.deviceplugin.plugin import Plugin
-from tessera.node.events import NodeEvents
 from tessera.node.metrics import Metrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import Source, SourceFailed
+from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.simulation.node.kubelet import Kubelet
 
 GPU = "device.example.com/gpu"
@@ -144,7 +144,6 @@ async def running(
     kubelet = kubelet or Kubelet(root)
     if own:
         await kubelet.start()
-    metrics = Metrics()
     transitions: list[Transition] = []
     changed = asyncio.Event()
 
@@ -157,18 +156,15 @@ async def running(
                 transitions.append(result)
 
     settings = Settings("node-1", kubelet_dir=root, cdi_dir=root / "cdi", state_dir=root / "state", tick=tick)
-    plugin = Plugin(
-        Sources(sources, changed=changed), settings, metrics, NodeEvents("node-1", lambda _: None), handover
-    )
-    tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(plugin.polling())]
+    configuration = DeviceConfiguration(handover=handover)
+    plugin = Plugin(configuration, settings, sources=Sources(sources, changed=changed))
+    task = asyncio.create_task(plugin.run())
     try:
-        yield Running(root, kubelet, plugin, metrics, transitions, changed)
+        yield Running(root, kubelet, plugin, plugin.metrics, transitions, changed)
     finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with pytest.raises(asyncio.CancelledError):
-                await task
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         if own:
             await kubelet.stop()
 

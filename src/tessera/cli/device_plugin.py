@@ -12,7 +12,7 @@ from tessera.kube.access.choice import SERVICE_ACCOUNT
 from tessera.kube.access.cluster import Cluster
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.rest.client import Client
-from tessera.node.deviceplugin.process import NodePlugin
+from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.metrics import Metrics
 from tessera.protocol.configuration.devices import DeviceConfiguration
 
@@ -65,8 +65,8 @@ async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:
     cluster = _cluster(choice, node.settings.node) if follows or _is_meant(choice) else None
     client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     try:
-        process = NodePlugin(configuration, node.settings, client)
-        await node.process.serve(process.run(), process.metrics.families, process.plugin, _log)
+        plugin = Plugin(configuration, node.settings, client)
+        await node.process.serve(plugin.run(), plugin.metrics.families, plugin, _log)
     finally:
         if client is not None:
             client.close()

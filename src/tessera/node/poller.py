@@ -47,16 +47,11 @@ class Poller(ABC):
         self._sources = sources
         self._settings = settings
         self._state = state
-        self._metrics = metrics
+        self.metrics = metrics
         self._events = events
-        self._devices: tuple[Device, ...] = ()
+        self.devices: tuple[Device, ...] = ()  # what is there now, leaving devices included
         self._known = False  # whether it is known which devices the last run had
         self._failures = Failures(log, metrics.failed)
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """What is there now, leaving devices included."""
-        return self._devices
 
     async def polling(self) -> None:
         self._begin(await asyncio.to_thread(self._state.load))
@@ -66,7 +61,7 @@ class Poller(ABC):
             result = await self._poll()
             if result is not None:
                 self._sources.report(result)
-                self._events.news(self._devices, self._sources.layout_status)
+                self._events.news(self.devices, self._sources.layout_status)
             self.beat = time.monotonic()
             if isinstance(result, NotPublished):
                 # news do not wake it: what a failing step writes may come back as news
@@ -78,9 +73,9 @@ class Poller(ABC):
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         """Begin with the devices of the last run; None: there is no record of them, or none that can be read."""
-        self._devices, self._known = loaded or (), loaded is not None
+        self.devices, self._known = loaded or (), loaded is not None
         if self._state.error:
-            self._metrics.failed("state")
+            self.metrics.failed("state")
             self._events.warn(STATE_UNREADABLE, self._state.error)
 
     async def _poll(self) -> Transition | NotPublished | None:

@@ -14,7 +14,7 @@ from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.kube.view.live import LiveView
 from tessera.node.assembly import Settings
-from tessera.node.deviceplugin.process import NodePlugin
+from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.dra.process import NodeDriver
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.simulation.control_plane.admission import Called, Webhooks
@@ -142,7 +142,7 @@ class EmbeddedCluster:
             host_root=node.host_root,
             tick=_TICK,
         )
-        daemon = NodeDriver if node.spec.dra else NodePlugin
+        daemon = NodeDriver if node.spec.dra else Plugin
         async with self.client() as client:
             await daemon(node.spec.devices, settings, client).run()
 

@@ -14,6 +14,7 @@ import grpc.aio
 import msgspec
 import pytest
 
+from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
 from tessera.node.dra import driver
@@ -133,6 +134,23 @@ async def cluster(root: Path, configuration: str = CONFIGURATION, **status: Any)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
+
+
+def test_a_folder_of_claims_that_cannot_be_written() -> None:
+    """The driver does not start, and says why in one sentence."""
+
+    async def story(root: Path) -> None:
+        (root / "state" / "dra").mkdir(parents=True)
+        (root / "state" / "dra" / "claims").write_text("a file where the folder should be")
+        settings = Settings(NODE, kubelet_dir=root, state_dir=root / "state")
+        async with MisbehavingApiServer() as server:
+            await server.start()
+            async with Client(server.cluster) as client:
+                parsed = device_config.parse(CONFIGURATION.format(root=root))
+                with pytest.raises(TesseraError, match=r"the DRA driver does not start: .*claims"):
+                    await NodeDriver(parsed, settings, client).run()
+
+    run(story)
 
 
 def test_devices_are_offered() -> None:

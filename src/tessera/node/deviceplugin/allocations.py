@@ -118,7 +118,7 @@ class Allocations:
         """`send_again` sends one list of devices to the kubelet once more; False when no kubelet listens."""
         self._socket = kubelet_dir / "pod-resources" / "kubelet.sock"
         self._checkpoint = kubelet_dir / "device-plugins" / checkpoint.FILE
-        self._holders = holders
+        self.holders = holders
         self._send_again = send_again
         self._clock = clock
         self.listed: Mapping[Key, str] = {}  # who holds what, as the kubelet said last; there may be more
@@ -133,7 +133,7 @@ class Allocations:
 
         Before the first proof that is all of them: the record may come from a disk that was full.
         """
-        held = self._holders.of(keys)
+        held = self.holders.of(keys)
         if self._proven or self._unimplemented or not self._socket.exists():
             return held
         return dict.fromkeys(keys, A_POD) | held
@@ -170,15 +170,15 @@ class Allocations:
         """Bring the record up to date for these devices, as far as the kubelet proves anything now."""
         if not await self.ask():
             return
-        self._holders.named({key: self.listed[key] for key in keys if key in self.listed})
-        doubtful = self._holders.all - self.listed.keys()
+        self.holders.named({key: self.listed[key] for key in keys if key in self.listed})
+        doubtful = self.holders.all - self.listed.keys()
         if self._proven and self._refuted_lately(doubtful):
             return
         allocated = await self._written_again()
         if allocated is None:
             return
         self._proven = True
-        self._holders.counted((allocated | self.listed.keys()) & {*keys, *self._holders.all})
+        self.holders.counted((allocated | self.listed.keys()) & {*keys, *self.holders.all})
         self._refuted = (allocated & doubtful, self._clock())
 
     def _refuted_lately(self, doubtful: frozenset[Key]) -> bool:

@@ -1,7 +1,7 @@
 """The device plugin: from what sources say to what the kubelet knows.
 
-Two loops, each polling once a second and doing what is to be done. `polling` asks the sources, puts the CDI specs in place and
-publishes; `run` keeps every resource registered.
+Two loops, each polling once a second and doing what is to be done: one asks the sources, puts the CDI specs in place and publishes;
+the other keeps every resource registered.
 """
 
 import asyncio
@@ -10,11 +10,14 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from tessera.core.devices.device import Device, DeviceSet, Handover, by_resource
+from tessera.core.devices.device import Device, DeviceSet, by_resource
 from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
+from tessera.core.planning.fragmentation import rooms
 from tessera.core.text import first_of
-from tessera.node.assembly import NodeSources, Settings
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.node.assembly import NodeSources, Settings, node_sources
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.allocations import A_POD, GRACE, Allocations, Holders
 from tessera.node.deviceplugin.endpoint import Endpoint
@@ -25,10 +28,14 @@ from tessera.node.metrics import Metrics
 from tessera.node.poller import NOT_SAVED, TIMEOUT, Poller, with_health
 from tessera.node.polling import either
 from tessera.node.rpc import remove_dead_sockets
+from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.node.state import DeviceState, Key, rebuilt, unknown
+from tessera.protocol.configuration.devices import DeviceConfiguration
 
 log = logging.getLogger(__name__)
 
+_COMPONENT: Final = "tessera-device-plugin"  # that Events name
+_MEASURE_TICKS: Final = 15  # as often as a Prometheus usually scrapes, with a tick of a second
 # Seconds for which a device that a layout took can come back: the kubelet chose it before it knew
 _RECALL: Final = 3.0
 
@@ -37,23 +44,36 @@ class Plugin(Poller):
     """Everything between the sources of devices and the kubelet."""
 
     failure = "publish"
-    _metrics: Metrics
+    metrics: Metrics
 
     def __init__(
         self,
-        sources: NodeSources,
+        configuration: DeviceConfiguration,
         settings: Settings,
-        metrics: Metrics,
-        events: NodeEvents,
-        handover: Handover = Handover.CDI,
+        client: Client | None = None,
+        sources: NodeSources | None = None,
     ) -> None:
-        state = DeviceState(settings.state_dir / "devices.json")
-        super().__init__(sources, settings, state, metrics, events)
+        """`sources`: where they are not those of the configuration."""
+        if configuration.simulated and configuration.simulated.dynamic is not None:
+            raise InvalidInput(
+                "simulated.partitioning: dynamic needs `tessera dra-driver`: a device plugin cannot cut slices on demand"
+            )
+        metrics = Metrics()
+        self._recorder = Recorder(client, _COMPONENT, instance=settings.node) if client else None
+        if self._recorder is not None:
+            metrics.events = self._recorder.counts
+        super().__init__(
+            sources or node_sources(configuration, settings, metrics, client),
+            settings,
+            DeviceState(settings.state_dir / "devices.json"),
+            metrics,
+            NodeEvents(settings.node, self._recorder.record if self._recorder else lambda _: None),
+        )
         self._folder = settings.kubelet_dir / "device-plugins"
         self._cdi = CdiDirectory(settings.cdi_dir)
         self._holders = Holders(settings.state_dir / "holders.json", grace=GRACE * settings.tick)
         self._allocations = Allocations(settings.kubelet_dir, self._holders, self._send_again)
-        self._handover = handover
+        self._handover = configuration.handover
         self._endpoints: dict[str, Endpoint] = {}
         self._published = False
         self._wanted: Sequence[Device] = ()  # by the sources, at the last poll
@@ -70,22 +90,27 @@ class Plugin(Poller):
     def alive(self) -> bool:
         return time.monotonic() - min(self.beat, self._registered_at) < TIMEOUT
 
-    async def in_use(self) -> frozenset[Key]:
-        """The devices that pods hold, as far as it is known; those that are not proven free are among them."""
-        keys = self._keys
-        await self._allocations.settle(keys)
-        return frozenset(self._allocations.held(keys))
-
     async def run(self) -> None:
-        """Keep everything registered until cancelled; then end the registration.
-
-        CDI specs stay: containers may yet restart.
-        """
+        """Work until cancelled; then end the registration. CDI specs stay: containers may yet restart."""
         remove_dead_sockets(self._folder, f"{PREFIX}*.sock")
         try:
-            await self._ensure_registered()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._ensure_registered())
+                tasks.create_task(self.polling())
+                if self._recorder is not None:
+                    tasks.create_task(self._recorder.run())
+                if self._sources.simulated is not None:
+                    tasks.create_task(self._sources.simulated.run())
+                    tasks.create_task(self._measure(self._sources.simulated))
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
+
+    async def _measure(self, simulated: SimulatedSource) -> None:
+        """Keep the metric of fragmentation right: what the cards could still hold, given what pods hold of them."""
+        while True:
+            await self._allocations.settle(self._keys)
+            self.metrics.room(rooms(simulated.use(self._allocations.held(self._keys))))
+            await asyncio.sleep(_MEASURE_TICKS * self._settings.tick)
 
     async def _ensure_registered(self) -> None:
         while True:
@@ -110,8 +135,8 @@ class Plugin(Poller):
             # from here to the end nothing is awaited: no Allocate can come between what is decided and what is published
             held = self._allocations.held(self._keys) if self._keys - keys else {}
             self._wanted = wanted
-            change = transition(self._devices, wanted, held)
-            if change.devices != self._devices or not self._published or not self._cdi.intact():
+            change = transition(self.devices, wanted, held)
+            if change.devices != self.devices or not self._published or not self._cdi.intact():
                 by_resource(change.devices)  # raises if an id stands twice, before anything is written
                 self._put_on_disk(change.devices)
                 self._publish(change.devices)
@@ -132,15 +157,15 @@ class Plugin(Poller):
             )
         # without a record that was there, the specs may be those of an earlier installation
         published = self._cdi.published() if error else frozenset[str]()
-        self._devices, self._known = rebuilt((*possible, *wanted), counted or (), published), True
+        self.devices, self._known = rebuilt((*possible, *wanted), counted or (), published), True
         self._holders.named(
             {key: listed.get(key, A_POD) for key in listed or counted or () if key in self._keys}
         )
         self._hold_if_lost()
-        if self._devices:
+        if self.devices:
             log.warning(
                 "%d devices of the last run rebuilt from the kubelet's record and the CDI specs",
-                len(self._devices),
+                len(self.devices),
             )
 
     def _hold_if_lost(self) -> None:
@@ -150,12 +175,12 @@ class Plugin(Poller):
 
     @property
     def _keys(self) -> frozenset[Key]:
-        return frozenset(device.key for device in self._devices)
+        return frozenset(device.key for device in self.devices)
 
     def _keep(self, wanted: Sequence[Device]) -> None:
         """Publish what is there, with its health as it is now: after a restart that is what the last run left on disk."""
-        kept = with_health(self._devices, wanted)
-        if kept == self._devices and (self._published or not kept):
+        kept = with_health(self.devices, wanted)
+        if kept == self.devices and (self._published or not kept):
             return
         try:
             self._cdi.write(kept)
@@ -177,7 +202,7 @@ class Plugin(Poller):
         mine = {device.key for device in gone}
         return {
             device.id
-            for device in self._devices
+            for device in self.devices
             if device.key in keys
             and device.leaving
             and (device.key in mine or device.key not in self._holders.all)
@@ -186,9 +211,9 @@ class Plugin(Poller):
     def _bring_back(self, gone: Sequence[Device]) -> bool:
         """Publish devices again that a layout took a moment ago; the devices that replaced them wait for the pod."""
         held = self._allocations.held(self._keys)
-        if any(one.overlaps(other) for one in gone for other in self._devices if other.key in held):
+        if any(one.overlaps(other) for one in gone for other in self.devices if other.key in held):
             return False
-        change = transition((*self._devices, *gone), self._wanted, held | {one.key: A_POD for one in gone})
+        change = transition((*self.devices, *gone), self._wanted, held | {one.key: A_POD for one in gone})
         try:
             self._put_on_disk(change.devices)
         except OSError as error:
@@ -202,8 +227,8 @@ class Plugin(Poller):
     def _put_on_disk(self, devices: tuple[Device, ...]) -> None:
         """CDI specs for the runtime, and what a restart must know; both, or neither and an OSError."""
         self._cdi.write(devices)
-        if not self._state.save(devices) and self._devices:
-            self._cdi.write(self._devices)
+        if not self._state.save(devices) and self.devices:
+            self._cdi.write(self.devices)
             raise OSError(NOT_SAVED)
 
     def _send_again(self) -> bool:
@@ -214,27 +239,24 @@ class Plugin(Poller):
         return bool(streams)
 
     def _publish(self, devices: tuple[Device, ...]) -> None:
-        log_health(self._devices if self._published else (), devices)
+        log_health(self.devices if self._published else (), devices)
         now, there = time.monotonic(), {device.key for device in devices}
         self._removed = {key: one for key, one in self._removed.items() if one[1] > now - _RECALL}
-        self._removed |= {
-            one.key: (one, now) for one in self._devices if one.healthy and one.key not in there
-        }
-        self._devices, self._published = devices, True
+        self._removed |= {one.key: (one, now) for one in self.devices if one.healthy and one.key not in there}
+        self.devices, self._published = devices, True
         sets = by_resource(devices)
         for resource in sets.keys() - self._endpoints.keys():
             service = ResourceService(
                 resource,
                 self._allocations,
-                self._holders,
                 self._handover,
-                self._metrics,
-                lambda: self._devices,
+                self.metrics,
+                lambda: self.devices,
                 self._recall,
             )
-            self._endpoints[resource] = Endpoint(service, self._folder, self._metrics)
+            self._endpoints[resource] = Endpoint(service, self._folder, self.metrics)
         for resource, endpoint in self._endpoints.items():
             # a resource that has gone is published as an empty list: the node then has none of it at once
             endpoint.service.publish(sets.get(resource, DeviceSet(resource)))
-        self._metrics.devices(devices, self._endpoints)
+        self.metrics.devices(devices, self._endpoints)
         self._unregistered.set()

@@ -20,7 +20,7 @@ from tessera.core.devices.device import (
     UnknownDevice,
 )
 from tessera.core.devices.preference import preferred
-from tessera.node.deviceplugin.allocations import Allocations, Holders
+from tessera.node.deviceplugin.allocations import Allocations
 from tessera.node.metrics import Metrics
 from tessera.node.rpc import Context, Handlers, Streams, handlers
 from tessera.node.state import Key
@@ -46,7 +46,6 @@ class ResourceService:
         self,
         resource: str,
         allocations: Allocations,
-        holders: Holders,
         handover: Handover,
         metrics: Metrics,
         all_devices: Callable[[], Iterable[Device]] = tuple,
@@ -57,7 +56,6 @@ class ResourceService:
         self.streams = Streams(lambda: messages.device_list(self.devices))  # of the kubelets that listen
         self.devices = DeviceSet(resource)  # what is published to the kubelet
         self._allocations = allocations
-        self._holders = holders
         self._handover = handover
         self._metrics = metrics
         self._all_devices = all_devices
@@ -114,7 +112,7 @@ class ResourceService:
         ]
         if elsewhere:
             await self._allocations.ask()
-            held = {*self._allocations.listed, *self._holders.recent}
+            held = {*self._allocations.listed, *self._allocations.holders.recent}
             elsewhere = [device for device in elsewhere if device.key in held]
 
         def choose(available: list[str], must_include: list[str], size: int) -> list[str]:
@@ -139,7 +137,7 @@ class ResourceService:
                 if holder:
                     raise DuplicateDevice(f"{self.resource}: {device_id} is in use by {holder}")
         assignments = self.devices.assign(requests, leaving)  # once more: the list may have changed meanwhile
-        self._holders.grant((self.resource, device_id) for device_id in ids)
+        self._allocations.holders.grant((self.resource, device_id) for device_id in ids)
         for assignment in assignments:
             self._metrics.allocations.add(self.resource, "granted")
             log.info("handed out: %s", ", ".join(assignment.cdi_names))

@@ -49,7 +49,7 @@ class Driver(Poller):
     """Decides which devices there are, and publishes them to the scheduler and to the kubelet."""
 
     failure = "look"
-    _metrics: DraMetrics
+    metrics: DraMetrics
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Driver(Poller):
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         super()._begin(loaded)
-        self._take(self._devices)
+        self._take(self.devices)
 
     async def _put_in_place(self, wanted: list[Device]) -> Transition:
         """Take what is wanted and can be, and publish it; where that cannot be saved, the devices stay as they were."""
@@ -96,18 +96,18 @@ class Driver(Poller):
         maybe_held = await self._maybe_held(wanted)
         async with self._claims.changing:  # no claim begins between what is decided and what is published
             entries, unreadable = await asyncio.to_thread(self._store.read)
-            self._metrics.claims = len(entries)
+            self.metrics.claims = len(entries)
             self._report_unreadable(unreadable)
             if unreadable:  # one of them may have any device
-                maybe_held |= dict.fromkeys((device.key for device in self._devices), _UNREADABLE)
+                maybe_held |= dict.fromkeys((device.key for device in self.devices), _UNREADABLE)
             held = {(one.resource, one.id): str(entry) for entry in entries for one in entry.devices}
-            change = transition(self._devices, wanted, maybe_held | held)
+            change = transition(self.devices, wanted, maybe_held | held)
             devices = change.devices
-            saved = devices == self._devices or await asyncio.to_thread(self._state.save, devices)
+            saved = devices == self.devices or await asyncio.to_thread(self._state.save, devices)
             if not saved:
-                devices = with_health(self._devices, wanted)
-            if devices != self._devices:
-                log_health(self._devices, devices)
+                devices = with_health(self.devices, wanted)
+            if devices != self.devices:
+                log_health(self.devices, devices)
                 self._take(devices)
         await self._check_mode()
         self._publish()
@@ -134,14 +134,14 @@ class Driver(Poller):
         held = {(one.resource, one.id) for entry in entries for one in entry.devices}
         self._take(rebuilt(known, held | {devices[name].key for name in owners(claims) if name in devices}))
         self._known = True
-        if self._devices:
+        if self.devices:
             log.warning(
-                "%d devices of the last run rebuilt from the claims that hold them", len(self._devices)
+                "%d devices of the last run rebuilt from the claims that hold them", len(self.devices)
             )
 
     def _report_unreadable(self, unreadable: Sequence[UnreadableEntry]) -> None:
         """Report records of claims that cannot be read, for as long as it lasts."""
-        self._metrics.unreadable = len(unreadable)
+        self.metrics.unreadable = len(unreadable)
         for one in unreadable:
             self._failures.add("claim-state", "new claims wait: %s", one)
             if one.uid not in self._unreadable:
@@ -149,7 +149,7 @@ class Driver(Poller):
         self._unreadable = {one.uid for one in unreadable}
 
     def _take(self, devices: tuple[Device, ...]) -> None:
-        self._devices, self.offered = devices, offer(devices)
+        self.devices, self.offered = devices, offer(devices)
 
     async def _maybe_held(self, wanted: list[Device]) -> dict[Key, str]:
         """Devices that are no longer wanted and may not go yet: they are allocated, or may be at this moment."""
@@ -180,14 +180,14 @@ class Driver(Poller):
             # what was known holds: health is published to the kubelet without an API server
             self._failed("node", error)
             return
-        found = await conflict(node, self._settings.kubelet_dir, self._devices)
+        found = await conflict(node, self._settings.kubelet_dir, self.devices)
         if found and found != self.conflict:
             log.error("nothing new is offered: %s", found)
             self._events.warn("DevicePluginConflict", f"nothing new is offered: {found}")
-            self._metrics.failed("device-plugin")
+            self.metrics.failed("device-plugin")
         elif self.conflict and not found:
             log.info("no device plugin has these devices any more: they are offered")
-        counted = [] if found else remembered(node, self._devices)
+        counted = [] if found else remembered(node, self.devices)
         if counted and counted != self._remembered:
             log.warning(
                 "the kubelet still counts %s of a device plugin that is gone: until it forgets (5 minutes, or its restart) "
@@ -199,7 +199,7 @@ class Driver(Poller):
 
     def _publish(self) -> None:
         pool = pool_of(self._settings.node)
-        self._metrics.devices(self._devices)
+        self.metrics.devices(self.devices)
         self._health.publish(
             DeviceCondition(pool, name, "" if device.leaving else device.problem)
             for name, device in self.offered.items()

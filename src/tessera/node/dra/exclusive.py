@@ -73,7 +73,7 @@ def _lives(path: Path) -> bool:
     except BlockingIOError:
         return True
     except FileNotFoundError:
-        return False
+        pass
     return False
 
 

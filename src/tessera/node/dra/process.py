@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from tessera.core.dra.slices import DRIVER
+from tessera.core.errors import TesseraError
 from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -90,8 +91,13 @@ class NodeDriver:
     async def run(self) -> None:
         """Work until cancelled; then end the registration. Slices, specs and state stay: containers may yet restart."""
         with self._instance:
-            for one in await asyncio.to_thread(self._store.begin):
-                log.warning("of an earlier boot, and removed: %s", one)
+            try:
+                for one in await asyncio.to_thread(self._store.begin):
+                    log.warning("of an earlier boot, and removed: %s", one)
+            except OSError as error:
+                raise TesseraError(
+                    f"what claims hold cannot be written, so the DRA driver does not start: {error}"
+                ) from error
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self.driver.polling())

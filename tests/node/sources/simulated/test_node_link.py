@@ -13,7 +13,7 @@ from tessera.kube.clock import SYSTEM_CLOCK
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.assembly import Settings
-from tessera.node.deviceplugin.process import NodePlugin
+from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.sources.simulated.node_link import NodeLink, Report, _read
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -46,7 +46,7 @@ class Cluster:
     server: MisbehavingApiServer
     client: Client
     kubelet: Kubelet
-    node: NodePlugin
+    node: Plugin
 
     async def annotate(self, text: str | None) -> None:
         await self.patch({"annotations": {RUNAI_CONFIG: text}})
@@ -81,7 +81,7 @@ async def cluster(
         if there:
             server.store.create(NODES, {"metadata": {"name": "node-1", "annotations": annotations}})
         async with Client(server.cluster) as client:
-            node = NodePlugin(device_config.parse(configuration), settings(root), client)
+            node = Plugin(device_config.parse(configuration), settings(root), client)
             task = asyncio.create_task(node.run())
             try:
                 yield Cluster(server, client, kubelet, node)
@@ -129,7 +129,7 @@ def test_the_annotation_becomes_resources() -> None:
             }
             mapping = decode_mapping(it.annotations[MAPPING])
             uuids = {device.device_uuid for devices in mapping.values() for device in devices}
-            assert uuids == {device.id for device in it.node.plugin.devices}
+            assert uuids == {device.id for device in it.node.devices}
             await it.annotate(annotation("1g.10gb", "1g.10gb", cards="[0, 1]"))
             one = "nvidia.com/mig-1g.10gb"
             await it.kubelet.until(
@@ -198,7 +198,7 @@ def test_fault_28_a_layout_that_waits_for_a_pod() -> None:
             assert "kept for ml/train" in it.annotations[REASON]
             mapping = decode_mapping(it.annotations[MAPPING])
             there = {one.device_uuid: one.leaving for devices in mapping.values() for one in devices}
-            assert there == {device.id: device.leaving for device in it.node.plugin.devices}
+            assert there == {device.id: device.leaving for device in it.node.devices}
             assert sorted(there.values()) == [False, False, False, True]
             assert it.labels[f"{seven}.count"] == "3", "labels tell what is there, not what is to come"
             # so does the metric: beside the device that stays, two more of its kind would fit on that card
@@ -328,7 +328,7 @@ def test_an_api_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
             unreachable = server.cluster
             await server.stop()
             async with Client(unreachable) as client:
-                node = NodePlugin(device_config.parse(EXAMPLE), settings(root), client)
+                node = Plugin(device_config.parse(EXAMPLE), settings(root), client)
                 task = asyncio.create_task(node.run())
                 await kubelet.until(lambda kubelet: kubelet.allocatable == {"nvidia.com/mig-7g.70gb": 4})
                 task.cancel()

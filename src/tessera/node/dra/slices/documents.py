@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tessera.core.devices.device import Device, DeviceType
+from tessera.core.devices.device import Device, DeviceType, Span
 from tessera.core.devices.preference import least_harmful
 from tessera.core.dra.naming import MOST_NAME, card_name, label, slice_name
 from tessera.core.dra.slices import DRIVER, LEAVING
@@ -149,18 +149,9 @@ def _chunks(items: Sequence[Document], size: int) -> Iterable[Sequence[Document]
 
 def supply(product: Product) -> dict[str, int]:
     """The counters of a card that is cut on demand: what its geometry limits, so that what the scheduler allows can be cut."""
-    slices = {f"memory-slice-{number}": 1 for number in range(product.memory_slices)}
-    media = {"media": product.media_sets} if product.media_sets else {}
-    limited = {
-        _limit(shape.profile.label): shape.most for shape in product.shapes if _is_limited(product, shape)
-    }
-    return {
-        **slices,
-        "compute": product.compute_slices,
-        **media,
-        **limited,
-        "memory": _memory(product, product.memory_slices),
-    }
+    limits = {_limit(shape): shape.most for shape in product.shapes if _is_limited(product, shape)}
+    whole = Span(0, product.memory_slices)
+    return _counters(product, whole, product.compute_slices, product.media_sets, limits)
 
 
 def consumption(device: Device, product: Product) -> dict[str, int]:
@@ -168,15 +159,23 @@ def consumption(device: Device, product: Product) -> dict[str, int]:
     shape = next((one for one in product.shapes if str(one.profile) == device.model.profile), None)
     if device.place is None or shape is None:
         return supply(product)
-    span = device.place.span
+    media = min(1, product.media_sets) if shape.media else 0
+    limits = {_limit(shape): 1} if _is_limited(product, shape) else {}
+    return _counters(product, device.place.span, shape.compute, media, limits)
+
+
+def _counters(
+    product: Product, span: Span, compute: int, media: int, limits: Mapping[str, int]
+) -> dict[str, int]:
     slices = {f"memory-slice-{number}": 1 for number in range(span.start, span.start + span.size)}
-    media = {"media": 1} if shape.media and product.media_sets else {}
-    limited = {_limit(shape.profile.label): 1} if _is_limited(product, shape) else {}
-    return {**slices, "compute": shape.compute, **media, **limited, "memory": _memory(product, span.size)}
+    engines = {"compute": compute, **({"media": media} if media else {})}
+    # bytes by slices, not the profile's own: rounded names would add up to more than the card
+    memory = product.memory_mib * 1024 * 1024 * span.size // product.memory_slices
+    return {**slices, **engines, **limits, "memory": memory}
 
 
-def _limit(label: str) -> str:
-    return f"profile-{label.replace('.', '-')}"
+def _limit(shape: Shape) -> str:
+    return f"profile-{shape.profile.label.replace('.', '-')}"
 
 
 def _is_limited(product: Product, shape: Shape) -> bool:
@@ -187,8 +186,3 @@ def _is_limited(product: Product, shape: Shape) -> bool:
             apart, end = apart + 1, start + shape.size
     by_engines = [product.compute_slices // shape.compute, *([product.media_sets] if shape.media else [])]
     return shape.most < min(apart, *by_engines)
-
-
-def _memory(product: Product, slices: int) -> int:
-    """Bytes by slices, not the profile's own: rounded names would add up to more than the card."""
-    return product.memory_mib * 1024 * 1024 * slices // product.memory_slices

@@ -81,6 +81,7 @@ class Publisher:
 
     @property
     def synced(self) -> bool:
+        """Whether it is known what is there."""
         return self._reflector.health.synced
 
     async def run(self) -> None:

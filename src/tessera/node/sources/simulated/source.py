@@ -88,13 +88,24 @@ class SimulatedSource:
 
         Where they could not be put in place, those that were there before still are.
         """
-        if self._decided is None:
+        decided = self._decided
+        if decided is None:
             return
         if isinstance(result, Transition):
             waiting = {device.id for device in result.waiting}
             leaving = frozenset(device.id for device in result.leaving)
-            self._there = _There(without(self._decided.layout, self._node, waiting), leaving)
-        self._publish(self._decided, self._decided.status(result))
+            self._there = _There(without(decided.layout, self._node, waiting), leaving)
+        status = decided.status(result)
+        if status != self.status:
+            if self.status is None or status.state is not self.status.state:
+                self._metrics.layout(status.state)
+            log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
+            self.status = status
+        news = (decided, status, self._there)
+        if self._link is not None and self._there is not None and news != self._reported:
+            self._reported = news
+            layout, leaving = self._there.layout, self._there.leaving
+            self._link.report(report_of(self._node, layout, leaving, self._strategy, decided.desired, status))
 
     def use(self, held: Collection[tuple[str, str]]) -> tuple[CardUse, ...]:
         """The cards as they are cut now, and which of their devices are among these that pods hold."""
@@ -108,18 +119,6 @@ class SimulatedSource:
             if (resource, slot.uuid(self._node)) in held
         }
         return occupied(layout, slots)
-
-    def _publish(self, decided: Decided, status: LayoutStatus) -> None:
-        if status != self.status:
-            if self.status is None or status.state is not self.status.state:
-                self._metrics.layout(status.state)
-            log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
-            self.status = status
-        news = (decided, status, self._there)
-        if self._link is not None and self._there is not None and news != self._reported:
-            self._reported = news
-            layout, leaving = self._there.layout, self._there.leaving
-            self._link.report(report_of(self._node, layout, leaving, self._strategy, decided.desired, status))
 
     def _decide(self) -> Decided | None:
         if self._configuration.dynamic is not None:
