@@ -57,7 +57,7 @@ class Checked:
         answer = self.admission.answer(body)
         request = review.decode(body)
         fresh = review_pod(request, self.offers, self.policy)
-        if answer != review.response(request.uid, fresh.decision, fresh.operations):
+        if answer != review.wrap(request.uid, review.tail(fresh.decision, fresh.operations)):
             raise AssertionError(f"remembered and fresh answers differ for {body!r}")
         self.answered += 1
         name = type(fresh.decision).__name__

@@ -60,10 +60,6 @@ def _construct_float(loader: Any, node: yaml.ScalarNode) -> Decimal:
     return Decimal(text.lstrip("+"))
 
 
-def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Hashable, Any]:
-    return dict(loader.construct_mapping(node, deep=True))
-
-
 # `_Loader` gets resolvers and constructors of its own: those of the base class must stay as they are
 _Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
@@ -74,7 +70,9 @@ for _tag, _pattern, _first in (
     ("merge", r"<<", "<"),
 ):  # fmt: skip
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
-_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+_Loader.add_constructor(
+    "tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node, deep=True)
+)
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 for _tag in ("timestamp", "binary", "set", "omap", "pairs"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", yaml.SafeLoader.construct_undefined)
@@ -94,7 +92,7 @@ def load_all(text: str | bytes, source: str = "input", *, exact: bool = False) -
         try:
             return [_EXACT_JSON.decode(text) if exact else msgspec.json.decode(text)]
         except (msgspec.DecodeError, RecursionError):
-            pass  # flow-style YAML also begins like this, and YAML's complaint names the line
+            pass  # flow-style YAML also begins like this, and YAML's error names the line
     try:
         _check_depth(text, source)
         documents = [document for document in _documents(text) if document is not None]

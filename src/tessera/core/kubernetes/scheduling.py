@@ -117,11 +117,10 @@ class NodeSelectorTerm:
         """Whether a node satisfies the term; an empty term is satisfied by none."""
         if not self.expressions and not self.fields:
             return False
-        return all(one.matches(labels.get(one.key)) for one in self.expressions) and self.matches_name(name)
-
-    def matches_name(self, name: str) -> bool:
-        """Whether the fields' part holds; `metadata.name` is the only field that Kubernetes knows."""
-        return all(one.key == "metadata.name" and one.matches(name) for one in self.fields)
+        # `metadata.name` is the only field that Kubernetes knows
+        return all(one.matches(labels.get(one.key)) for one in self.expressions) and all(
+            one.key == "metadata.name" and one.matches(name) for one in self.fields
+        )
 
     def __str__(self) -> str:
         return " and ".join(map(str, (*self.expressions, *self.fields))) or "nothing"

@@ -129,11 +129,7 @@ def defragment(wanted: Mapping[MigProfile, int], cards: Sequence[HeldCard], solv
 
 @lru_cache(maxsize=4096)
 def _options(
-    product: Product,
-    held: tuple[Instance, ...],
-    whole: bool,
-    profiles: tuple[MigProfile, ...],
-    most: Pattern,
+    product: Product, held: tuple[Instance, ...], whole: bool, profiles: tuple[MigProfile, ...], most: Pattern
 ) -> tuple[_Option, ...]:
     """All that is worth doing: nothing more fits with fewer devices gone."""
     if whole:

@@ -198,10 +198,6 @@ def _json(**fields: msgspec.Raw) -> dict[str, Any]:
     return {name: _decode_any(raw) for name, raw in fields.items() if raw is not ABSENT}
 
 
-def response(uid: str, decision: Decision | Observed, operations: Sequence[Operation]) -> bytes:
-    return wrap(uid, tail(decision, operations))
-
-
 def wrap(uid: str, answer_tail: bytes) -> bytes:
     """An answer from the request's uid and the part that does not depend on it."""
     return b"".join((_HEAD, _encode(uid), b",", answer_tail))

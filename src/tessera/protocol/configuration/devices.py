@@ -1,6 +1,6 @@
 """The device plugin's configuration file: YAML or JSON in, devices and sources out.
 
-The tables of `device_schema` are the whole truth about it. Everything that is wrong is reported at once, each error with its path.
+The tables of `device_fields` are the whole truth about it. Everything that is wrong is reported at once, each error with its path.
 """
 
 import re

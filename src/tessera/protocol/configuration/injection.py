@@ -119,7 +119,7 @@ def _rule(read: Mapping[str, Any], gpu: str, path: str, errors: Errors) -> Injec
     for index, one in enumerate(read["resourceList"]):
         name, unit = one["name"], one["unit"]
         if not name:
-            continue  # complained about already
+            continue  # an error already
         if name in seen:
             errors.add(f"{path}[{index}].name", f'"{name}" is in this list twice')
         if name == gpu:

@@ -42,8 +42,6 @@ from tessera.protocol.kubernetes.dra import (
 
 # Effects of a taint that keep claims without tolerations away, and those that extended resources become have none
 _KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
-
-
 _NO_NAMES: Final = Names()
 
 

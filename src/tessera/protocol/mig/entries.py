@@ -47,7 +47,7 @@ class EntryReader:
         return LayoutEntry(cards, bool(enabled), wishes, accepted) if len(self.errors) == before else None
 
     def known_fields(self, value: Any, path: str, known: tuple[str, ...]) -> bool:
-        """Whether this is a map; complains of unknown fields."""
+        """Whether this is a map; unknown fields are errors."""
         if not isinstance(value, dict):
             self._refuse(path, value, "expected a map")
             return False
