@@ -13,7 +13,7 @@ from tessera.protocol.admission.review import Request, decode
 from tessera.protocol.kubernetes.objects import OwnerReference
 from tessera.serving.logs import Log, Record
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
-from tessera.webhook.events import tell_owner
+from tessera.webhook.events import report_to_owner
 from tessera.webhook.metrics import Metrics, OutcomeLabel
 from tests.build import node, review
 
@@ -49,7 +49,7 @@ def told(*bodies: bytes, offers: Offers | None = None) -> list[Event]:
     recorder: Any = Told()
     admission = Admission(offers or Offers([node("a", **{"1g.10gb": 7})]), Policy())
     endpoint = Endpoint(
-        admission, lambda: None, Metrics("1"), Log("json", "error"), partial(tell_owner, recorder)
+        admission, lambda: None, Metrics("1"), Log("json", "error"), partial(report_to_owner, recorder)
     )
     for one in bodies:
         assert endpoint.handle(one).status == 200
@@ -91,10 +91,10 @@ def test_nothing_is_made_for_a_full_recorder():
         b"", OutcomeLabel.PATCHED, "info", Record(reason="why"), (("2g.20gb", "1g.10gb"),)
     )
     recorder.full = True
-    tell_owner(recorder, decode(body()), verdict)
+    report_to_owner(recorder, decode(body()), verdict)
     assert recorder == []
     recorder.full = False
-    tell_owner(recorder, decode(body()), verdict)
+    report_to_owner(recorder, decode(body()), verdict)
     assert len(recorder) == 1
 
 
@@ -120,7 +120,7 @@ def test_observe_mode_is_told_as_would():
         verdict = CachedResponse(
             b"", OutcomeLabel.UNCHANGED, "info", record, replaced, rejected=rejected, observed=True
         )
-        tell_owner(recorder, request, verdict)
+        report_to_owner(recorder, request, verdict)
     assert [(one.reason, one.message) for one in recorder] == [
         ("GPUWouldReject", "a pod would be rejected: why"),
         ("GPUWouldFallBack", "a pod would get 1g.10gb in place of 2g.20gb: why"),

@@ -12,7 +12,7 @@ from tessera.core.kubernetes.node import Namespace
 from tessera.protocol.admission import patch
 from tessera.serving.logs import Log
 from tessera.webhook.endpoint import Admission, Endpoint
-from tessera.webhook.events import tell_owner
+from tessera.webhook.events import report_to_owner
 from tessera.webhook.metrics import Metrics
 from tests.build import MIG, node, offers, pod_document, policy, respond, review
 from tests.webhook.test_events import Told
@@ -222,7 +222,7 @@ def test_no_event_is_told():
         lambda: None,
         Metrics("1"),
         Log("json", "error"),
-        partial(tell_owner, told),
+        partial(report_to_owner, told),
     )
     handler.handle(as_sent(job()))
     assert told == []

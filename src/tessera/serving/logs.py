@@ -88,17 +88,12 @@ class Log:
         if LEVELS[level] < self._least:
             return
         if self._form == "text":
-            fields = {
-                "uid": uid,
-                "namespace": namespace,
-                "pod": pod,
-                **record.fields,
-                "microseconds": microseconds,
-            }
+            about = {"uid": uid, "namespace": namespace, "pod": pod}
+            fields = {**about, **record.fields, "microseconds": microseconds}
             self._add(_text_line(self._time(), level, "admission", fields))
             return
-        about = _pairs(_About(self._time(), level, "admission", uid, namespace, pod))
-        self._add(b'{%b,%b,"microseconds":%d}\n' % (about, record.json, microseconds))
+        begin = _pairs(_About(self._time(), level, "admission", uid, namespace, pod))
+        self._add(b'{%b,%b,"microseconds":%d}\n' % (begin, record.json, microseconds))
 
     def info(self, message: str, **fields: Value) -> None:
         """Something happened as it should."""

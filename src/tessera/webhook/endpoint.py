@@ -187,9 +187,9 @@ class Endpoint:
         metrics: Metrics,
         log: Log,
         # of fallbacks and rejections; never waits
-        tell: Callable[[Request, CachedResponse], None] | None = None,
+        report: Callable[[Request, CachedResponse], None] | None = None,
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._admission = admission
         self._missing: Callable[[], str | None] | None = missing
         self._metrics = metrics
@@ -247,17 +247,17 @@ class Endpoint:
     def _record(self, request: Request, response: CachedResponse, spent: int) -> None:
         """Count and log; `spent` in nanoseconds."""
         metrics = self._metrics
-        tally = metrics.observed if response.observed else metrics.enforced
-        metrics.count(response.outcome, spent, tally)
+        counters = metrics.observed if response.observed else metrics.enforced
+        metrics.count(response.outcome, spent, counters)
         for asked, given in response.replaced:
-            tally.fallbacks.add(asked, given)
-        tally.injected += response.injected
+            counters.fallbacks.add(asked, given)
+        counters.injected += response.injected
         if response.conversion:
-            tally.conversions.add(response.conversion)
+            counters.conversions.add(response.conversion)
         if response.rejected is not None:
-            tally.rejections.add(response.rejected)
-        if self._tell is not None and (response.replaced or response.rejected is not None):
-            self._tell(request, response)
+            counters.rejections.add(response.rejected)
+        if self._report is not None and (response.replaced or response.rejected is not None):
+            self._report(request, response)
         if request.pod is not None or request.workload is not None:
             self._log.admission(
                 response.level, request.uid, request.namespace, request.name, spent // 1000, response.record

@@ -100,9 +100,9 @@ class Metrics:
         """Have this called for its metrics at every scrape."""
         self._sources.append(source)
 
-    def count(self, outcome: OutcomeLabel, nanoseconds: int, tally: DecisionCounters) -> None:
+    def count(self, outcome: OutcomeLabel, nanoseconds: int, counters: DecisionCounters) -> None:
         """One admission, and how long it took. The hot path."""
-        tally.outcomes[outcome] += 1
+        counters.outcomes[outcome] += 1
         self._buckets[bisect_left(_BOUNDS_NS, nanoseconds)] += 1
         self._nanoseconds += nanoseconds
 
@@ -134,20 +134,20 @@ class Metrics:
 
 
 def server_metrics(listener: Listener) -> Iterable[Family]:
-    tally = listener.counters
+    counts = listener.counters
     yield gauge("gpu_webhook_connections", "Open connections.", len(listener.connections))
-    yield counter("gpu_webhook_connections_accepted_total", "Connections opened.", tally.accepted)
-    yield counter("gpu_webhook_connections_refused_total", "Connections closed to make room.", tally.refused)
+    yield counter("gpu_webhook_connections_accepted_total", "Connections opened.", counts.accepted)
+    yield counter("gpu_webhook_connections_refused_total", "Connections closed to make room.", counts.refused)
     text = "Connections that failed in the TLS handshake."
-    yield counter("gpu_webhook_tls_handshake_failures_total", text, tally.handshake_failures)
+    yield counter("gpu_webhook_tls_handshake_failures_total", text, counts.handshake_failures)
     text = "Requests refused before a handler got them."
-    yield counter("gpu_webhook_http_bad_requests_total", text, tally.bad_requests)
+    yield counter("gpu_webhook_http_bad_requests_total", text, counts.bad_requests)
     text = "Requests refused, and clients closed, because gpu_webhook_http_reading_bytes was at its limit."
-    yield counter("gpu_webhook_http_crowded_out_total", text, tally.crowded_out)
+    yield counter("gpu_webhook_http_crowded_out_total", text, counts.crowded_out)
     text = "Bytes of requests that wait for an answer, and of answers that clients do not read."
     yield gauge("gpu_webhook_http_reading_bytes", text, listener.buffered)
-    yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", tally.timeouts)
-    yield counter("gpu_webhook_http_faults_total", "Exceptions answered with 500.", tally.faults)
+    yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", counts.timeouts)
+    yield counter("gpu_webhook_http_faults_total", "Exceptions answered with 500.", counts.faults)
 
 
 def memory_metrics(responses: int, labels: int, headers: int) -> Iterable[Family]:

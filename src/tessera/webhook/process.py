@@ -38,7 +38,7 @@ from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
-from tessera.webhook.events import COMPONENT, tell_owner
+from tessera.webhook.events import COMPONENT, report_to_owner
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
 from tessera.webhook.metrics import (
@@ -166,7 +166,7 @@ class Webhook:
         recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
         self._metrics.add_source(lambda: event_metrics(recorder))
         self._start(recorder.run())
-        return partial(tell_owner, recorder)
+        return partial(report_to_owner, recorder)
 
     def _configure(self, endpoint: Endpoint, view: LiveView | FileView) -> None:
         path = self._settings.config

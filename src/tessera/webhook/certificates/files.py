@@ -51,7 +51,7 @@ class CertificateFiles:
         self._chain = b""
         self._inspected = b""
         self._validity: tuple[float, float] | None = None
-        self._told: tuple[str, float] = ("", 0.0)
+        self._reported: tuple[str, float] = ("", 0.0)
         self.followed: Followed[tuple[ssl.SSLContext, bytes]] = Followed(
             "certificate", [certificate, key], _read, self._use, report
         )
@@ -73,9 +73,9 @@ class CertificateFiles:
                 self._validity = None
                 self._report("the certificate's end date is not known", str(error))
         problem = self.not_ready() or ""
-        text, when = self._told
+        text, when = self._reported
         if problem != text or (problem and self._clock.now() - when >= _REPEAT_SECONDS):
-            self._told = (problem, self._clock.now())
+            self._reported = (problem, self._clock.now())
             if problem:
                 self._report("API servers refuse the certificate", problem)
 

@@ -82,7 +82,7 @@ class CertificateManager:
         self._offset: float | None = None  # by how much the API server's clock is ahead
         self._wrong_clock: str | None = None
         self._damaged: tuple[str, float] | None = None  # the Secret's version, and since when
-        self._told: tuple[str, float] = ("", 0.0)
+        self._reported: tuple[str, float] = ("", 0.0)
         self._failures = 0  # in a row
 
     def not_ready(self) -> str | None:
@@ -90,7 +90,7 @@ class CertificateManager:
         if self._wrong_clock:
             return self._wrong_clock
         if self._known is None:
-            return self._told[0] or "the API server has not answered yet"
+            return self._reported[0] or "the API server has not answered yet"
         if Duty.SERVE not in self._duties:
             return None
         if self._leaf is None and self._known.authorities is None and Duty.KEEP not in self._duties:
@@ -119,7 +119,7 @@ class CertificateManager:
             return self._failed(str(error))
         except Exception as error:  # noqa: BLE001 # whatever it is, the certificate in use goes on being served
             return self._failed(f"unexpected: {error!r}")
-        self._told = ("", 0.0)
+        self._reported = ("", 0.0)
         self._failures = 0
         return min(_SOON_SECONDS, self._policy.look) if self.not_ready() else self._policy.look
 
@@ -224,9 +224,9 @@ class CertificateManager:
         """Count and tell; answers how long until the next try, longer each time."""
         self.errors += 1
         self._failures += 1
-        text, when = self._told
+        text, when = self._reported
         if message != text or self._clock.now() - when >= _REPEAT_SECONDS:
-            self._told = (message, self._clock.now())
+            self._reported = (message, self._clock.now())
             unseen = self._clock.now() - self._known_at > self._longest_gap
             trust = "not known, the caBundle cannot be read" if unseen else "as last seen"
             self._log.error("certificates: trying again soon", error=message, trust=trust)

@@ -101,7 +101,7 @@ async def run_program(question: Question) -> Made:
     )
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            said, complaint = await process.communicate(msgspec.json.encode(question))
+            answer, errors = await process.communicate(msgspec.json.encode(question))
     except TimeoutError as error:
         raise SigningFailed(f"making a certificate took more than {_TIMEOUT_SECONDS:.0f} seconds") from error
     finally:
@@ -109,6 +109,6 @@ async def run_program(question: Question) -> Made:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise SigningFailed(f"making a certificate failed: {last or f'exit code {process.returncode}'}")
-    return msgspec.json.decode(said, type=Made)
+    return msgspec.json.decode(answer, type=Made)
