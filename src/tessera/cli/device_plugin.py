@@ -34,13 +34,10 @@ def command(node: NodeChoice, list_only: bool) -> int:
     return node.process.run(lambda: _serve(node, configuration))
 
 
-def _is_meant(choice: ClusterChoice) -> bool:
-    """Whether a cluster was named, or this pod may talk to its own: a kubeconfig that lies about is not meant."""
-    return choice != NO_CLUSTER or (SERVICE_ACCOUNT / "token").exists()
-
-
-def _cluster(choice: ClusterChoice, node: str) -> Cluster | None:
-    """The cluster of this node, which says which layout is wanted and gets Events; none is fine, unless one was named."""
+def _cluster(choice: ClusterChoice, node: str, *, follows: bool) -> Cluster | None:
+    """The cluster of this node, which says which layout is wanted and gets Events; there may be none, unless one was named."""
+    if not follows and choice == NO_CLUSTER and not (SERVICE_ACCOUNT / "token").exists():
+        return None  # a kubeconfig that happens to be there is not meant
     try:
         cluster = choice.find()
     except InvalidKubeconfig as error:
@@ -61,8 +58,7 @@ def _list(node: NodeChoice) -> int:
 
 async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:
     follows = configuration.simulated is not None and node.settings.layout_file is None
-    choice = node.process.cluster
-    cluster = _cluster(choice, node.settings.node) if follows or _is_meant(choice) else None
+    cluster = _cluster(node.process.cluster, node.settings.node, follows=follows)
     client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     try:
         plugin = Plugin(configuration, node.settings, client)

@@ -40,7 +40,7 @@ class Wanted:
     text: str = ""  # the document as the operator wrote it
 
     def __post_init__(self) -> None:
-        """A name that the API server would refuse, or that the document does not have, is refused here."""
+        """Refuse a name that the API server would refuse, or that the document does not have."""
         if self.label and not _LABEL_VALUE.fullmatch(self.config or ""):
             raise InvalidInput(
                 f'"{(self.config or "")[:70]}" cannot be the value of a label; --label takes the name of a configuration'
@@ -85,14 +85,14 @@ class Change:
         """The resources of which the node will have more or fewer: how many now, and how many then."""
         if self.expected is None:
             return []
-        both = in_order({**self.offered, **self.expected})
+        now, then = self.offered, self.expected
         found = [
-            (resource, self.offered.get(resource, 0), self.expected.get(resource, 0)) for resource in both
+            (resource, now.get(resource, 0), then.get(resource, 0)) for resource in in_order({**now, **then})
         ]
         return [(resource, before, after) for resource, before, after in found if before != after]
 
     def patch(self, value: str | None, state: str | None, version: str | None = None) -> dict[str, Any]:
-        """The merge patch that writes a value, and what is said of it: None takes away."""
+        """The merge patch that writes a value and its state; None removes one."""
         section = "labels" if self.wanted.label else "annotations"
         metadata: dict[str, Any] = {"labels": {mig.CONFIG_STATE: state}}
         metadata.setdefault(section, {})[self.wanted.key] = value
@@ -142,7 +142,7 @@ def change_of(node: NodeIn, offered: Mapping[str, int], uses: Sequence[PodUse], 
 
 
 def _layout(gpus: GpuNode, wanted: Wanted) -> NodeLayout | None:
-    """The layout of the node's own cards; None when it is unknown what the name stands for."""
+    """The layout of the node's own cards; None when only the configuration's name is known."""
     if wanted.document is None:
         return None
     product, cards = wanted.cards_of(gpus)
@@ -171,7 +171,7 @@ def _text(wanted: Wanted, gpus: GpuNode) -> str:
 
 
 def _same(text: str, layout: NodeLayout | None, wanted: Wanted, gpus: GpuNode) -> bool:
-    """Whether what stands there means the same, however it is written."""
+    """Whether the text on the node means the same layout, however it is written."""
     product, cards = wanted.cards_of(gpus)
     if layout is None or product is None or cards is None:
         return False

@@ -1,7 +1,7 @@
-"""Writing layouts to nodes, a few at a time, and seeing that they take hold.
+"""Writes layouts to nodes, a few at a time, and checks that the nodes take them.
 
-A node that does not show its new layout gets its old one back, and no further node is begun. So does a node under way
-when the operator interrupts. Another client that changes a node meanwhile wins: what we did not write, we do not take back.
+A node that does not show its new layout gets its old one back, and the rollout begins no further node. The same happens to a node
+that is being changed when the operator interrupts. If another client changes a node meanwhile, the rollout leaves its value alone.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at
 
 
 class RolloutResult(StrEnum):
-    """How it ended for a node."""
+    """How the rollout ended for a node."""
 
     DONE = "done"
     WRITTEN = "written"  # and not waited for
@@ -45,7 +45,7 @@ class NodeRollout:
 
 
 class NotShown(TesseraError):
-    """The node did not come to show what was written."""
+    """The node does not show the layout that was written."""
 
 
 class Overtaken(TesseraError):
@@ -145,7 +145,7 @@ class Rollout:
     async def _write(
         self, change: Change, expected: str | None, value: str | None, state: str | None
     ) -> bool:
-        """Write a value where the expected one stands, and what is said of it; False when it stands there already."""
+        """Write a value and its state where the expected value is; False when the value is there already."""
         path = path_of("v1", "nodes", name=change.node)
         for _ in range(_MOST_TRIES):
             node = decode_node(await self._client.get(path))
@@ -205,7 +205,7 @@ class Rollout:
             raise
 
     async def _write_back(self, change: Change, reason: str) -> NodeRollout:
-        """Write the old layout again; what goes wrong with that is told with what to do about it."""
+        """Write the old layout again; where that fails, the reason says what to type."""
         result, back = RolloutResult.FAILED, "the node is as it was"
         try:
             if await self._write(change, change.after, change.before, change.state or None):
@@ -218,7 +218,7 @@ class Rollout:
         return outcome
 
     async def _come_back(self, change: Change, outcome: NodeRollout) -> NodeRollout:
-        """Wait until a node that was put back offers again what it did; not for long."""
+        """Wait a while until a node that got its old layout back offers its old devices again."""
         if outcome.result is not RolloutResult.PUT_BACK or self._timeout is None:
             return outcome
         self._report(f"{change.node}: not taken, {_WRITTEN_AGAIN}")
@@ -230,7 +230,7 @@ class Rollout:
 
 
 async def refusal(client: Client, change: Change) -> str:
-    """Why the API server would not take a change, asked with a dry run; empty when it would."""
+    """Why the API server would refuse a change, by a dry run; empty when it would accept it."""
     path = path_of("v1", "nodes", name=change.node)
     try:
         await client.patch(

@@ -107,12 +107,10 @@ def _nodes(nodes: list[tuple[Node, str | None]], style: Style) -> list[str]:
     counted = sum(len(names) for (excluded, offer), names in ordered if offer and not excluded)
     having = sum(len(names) for (_, offer), names in ordered if offer)
     lines = [f"{counted} of {len(nodes)} count for this pod, GPUs are on {having}"]
-    rows = [
-        (first_of(names, _MOST_NAMES), offer or "no GPU", excluded)
-        for (excluded, offer), names in ordered[:_MOST_ROWS]
-    ]
-    for (_, offer, excluded), text in zip(rows, table([(n, o, "") for n, o, _ in rows]), strict=True):
-        if offer == "no GPU":
+    shown = ordered[:_MOST_ROWS]
+    rows = table([(first_of(names, _MOST_NAMES), offer or "no GPU") for (_, offer), names in shown])
+    for ((excluded, offer), _), text in zip(shown, rows, strict=True):
+        if not offer:
             lines.append(style.dim(f"- {text}  {excluded}".rstrip()))
         elif excluded:
             lines.append(style.bad(f"✗ {text}  {excluded}"))

@@ -63,19 +63,13 @@ class Summary:
 
     def text(self, style: Style) -> str:
         """The summary for a person."""
-        gpus, changed, rejected = (each.total() for each in (self._with_gpus, self._changed, self._rejected))
-        lines = [
-            style.bold(
-                f"{number_of(self._pods, 'pod')}, {gpus} of them {'asks' if gpus == 1 else 'ask'} for GPUs: {changed} would be changed, "
-                f"{rejected} would be rejected"
-            )
-        ]
-        spaces = sorted({*self._with_gpus, *self._changed, *self._rejected})
-        if spaces:
-            rows = [
-                (space, *map(str, (self._with_gpus[space], self._changed[space], self._rejected[space])))
-                for space in spaces
-            ]
+        counters = (self._with_gpus, self._changed, self._rejected)
+        gpus, changed, rejected = (each.total() for each in counters)
+        asking = f"{gpus} of them {'asks' if gpus == 1 else 'ask'} for GPUs"
+        would = f"{changed} would be changed, {rejected} would be rejected"
+        lines = [style.bold(f"{number_of(self._pods, 'pod')}, {asking}: {would}")]
+        if spaces := sorted(set().union(*counters)):
+            rows = [(space, *(str(each[space]) for each in counters)) for space in spaces]
             lines += ["", *table([("NAMESPACE", "ASK FOR GPUS", "CHANGED", "REJECTED"), *rows])]
         if self._ways:
             ways = sorted(self._ways.items(), key=lambda way: (-way[1].total(), way[0]))

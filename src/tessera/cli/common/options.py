@@ -88,10 +88,8 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        text, seconds, position = str(value).strip(), 0.0, 0
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text, seconds, position = value.strip(), 0.0, 0
         while match := _PART.match(text, position):
             seconds += float(match[1]) * _UNITS[match[2]]
             position = match.end()

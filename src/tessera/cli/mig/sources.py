@@ -111,9 +111,7 @@ def _meant_as_counts(argument: str) -> str:
 
 def _read(argument: str, given: Given) -> list[Source | Unreadable]:
     where, text = read_text(argument)
-    if looks_like_counts(text):
-        return [Source(where, mig.read(text, where), given.product, given.cards)]
-    found = yaml.load_all(text, where)
+    found = [] if looks_like_counts(text) else yaml.load_all(text, where)
     if any(isinstance(document, dict) and "kind" in document for document in found):
         inventory = Inventory(is_any_gpu, with_devices=True)
         pods = "Pod" in inventory.take(objects_in_documents(found, where))
