@@ -32,6 +32,7 @@ from e2e.command import Running, account_kubeconfig
 from e2e.monitoring import ALERTS, Prometheus, prometheus, promtool, quick_alerts
 from e2e.test_device_plugin import EXAMPLES, GPU, MIG, annotate, plugin, pod, runai, wait_allocatable
 from e2e.webhook import CONFIGURATION, CONFIGURATIONS, Webhook, registered
+from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.protocol import yaml
 
 _TESTS = Path(__file__).parents[1] / "tests" / "monitoring" / "alerts_test.yaml"
@@ -441,7 +442,7 @@ def test_a_claims_record_cannot_be_read(
     """A record of which neither the API server nor a CDI spec knows the claim holds new claims back, until it is gone."""
     cluster, port = cluster_with_node, free_port()
     record = tmp_path / "state" / "dra" / "claims" / "00000000-0000-0000-0000-000000000000.json"
-    record.parent.mkdir(parents=True)
+    PreparedClaims(record.parent).begin()  # the driver has run in this boot
     record.write_text("{")
     config = dra.simulated(tmp_path, 'layout: "2g.20gb=1,1g.10gb=2"')
     with (
