@@ -514,6 +514,26 @@ def test_fault_59_a_record_that_cannot_be_rebuilt() -> None:
     run(story)
 
 
+def test_fault_59_with_the_record_of_devices(caplog: pytest.LogCaptureFixture) -> None:
+    """The record of devices cannot be read either: the claim's is rebuilt at the first poll, and no new claim waits."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as found:
+            await found.until(lambda: found.slices)
+            request = dra.NodePrepareResourcesRequest(claims=[found.claim("a", TWO)])
+            service = messages.PREPARE[messages.PLUGIN_SERVICES[0]]
+            assert not (await call(await found.registered(), service, request, 10.0)).claims["u-a"].error
+        for record in ("devices.json", "claims/u-a.json"):
+            path = root / "state" / "dra" / record
+            path.write_bytes(path.read_bytes()[:-9])
+        async with cluster(root) as found:
+            await found.until(lambda: found.slices)
+            assert "its record could not be read, and was rebuilt: " + TWO in caplog.text
+            assert "new claims wait" not in caplog.text
+
+    run(story)
+
+
 def test_fault_59_a_record_of_an_earlier_boot() -> None:
     """The machine has started again: whatever the record held is free, so it goes, and claims are prepared."""
 

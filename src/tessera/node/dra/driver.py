@@ -118,7 +118,7 @@ class Driver(Poller):
 
     async def _recover(self, wanted: list[Device]) -> None:
         """Rebuild records of the last run that are missing or cannot be read, from the claims: of claims, and of the devices."""
-        known = (*self._sources.possible(), *wanted)
+        known = tuple({device.key: device for device in (*self._sources.possible(), *wanted)}.values())
         devices = offer(known)
         try:
             claims = await claims_with(self._client, pool_of(self._settings.node))
