@@ -166,8 +166,8 @@ def why_not(pod: Pod, search: FallbackSearch, offers: ClusterView) -> NotConvert
         return NotConverted("scheduler", f"its scheduler is {pod.scheduler}")
     if pod.claims:
         return NotConverted("own_claims", "it has claims of its own")
-    if search.never:
-        return NotConverted("never", search.never)
+    if search.constraints.never:
+        return NotConverted("never", search.constraints.never)
     if search.need((WHOLE_GPU,)):
         return NotConverted("whole_gpus", "it also asks for whole GPUs")
     return None

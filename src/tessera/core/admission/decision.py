@@ -121,7 +121,9 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     replaced = tuple(pair for one in stages for pair in one.replaced)
     reason = "; ".join(one.reason for one in stages if one.reason) or why_untouched(pod)
     told = tuple(map(cut_warning, (*(words for one in stages for words in one.warnings), *misspelt(pod))))
-    audit = _audit(replaced, last.gpu_type)
+    audit = {"fallback": written(replaced)} if replaced else {}
+    if last.gpu_type is not None:
+        audit["injection"] = last.gpu_type
     edits = tuple(difference(pod, last.pod))
     conversion = ""
     match next((one.bridge for one in stages if one.bridge is not None), None):
@@ -263,15 +265,3 @@ def _nowhere(before: Pod, after: Pod, view: ClusterView) -> Iterator[str]:
     for resource in needs(after, is_other):
         if resource not in had and not view.has_anywhere(resource):
             yield f"injected {resource}: no node has it now"
-
-
-# Words
-
-
-def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> dict[str, str]:
-    audit = {}
-    if replaced:
-        audit["fallback"] = written(replaced)
-    if gpu_type is not None:
-        audit["injection"] = gpu_type
-    return audit

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeVar
 
 from tessera.core.admission.injection import InjectionPolicy
 from tessera.core.errors import InvalidInput
@@ -57,6 +57,9 @@ class Permission(Enum):
     ANY = "any"
 
 
+Choice = TypeVar("Choice", bound=Enum)
+
+
 @value
 class Minimum:
     """The least memory that a replacement may have."""
@@ -96,17 +99,15 @@ class Constraints:
 
 _MODES: Final = {one.value: one for one in Mode}
 NO_CONSTRAINTS: Final = Constraints()
-_WITH_ITS_WORKLOAD: Final = "decided when its workload was created"
+DECIDED_BEFORE: Final = Constraints(never="decided when its workload was created")
 
 
 def constraints_of(pod: Pod, namespace: Namespace | None) -> Constraints:
     """What a pod's annotations and its namespace's say together; `InvalidInput` for what means nothing."""
-    constraints = (
-        Constraints(never=_WITH_ITS_WORKLOAD) if DECIDED_ANNOTATION in pod.annotations else NO_CONSTRAINTS
-    )
+    constraints = DECIDED_BEFORE if DECIDED_ANNOTATION in pod.annotations else NO_CONSTRAINTS
     for where, said_by, annotation, text in _said(pod, namespace):
         if annotation == POLICY_ANNOTATION:
-            constraints = constraints.also(_permission(where, text), said_by)
+            constraints = constraints.also(_one_of(Permission, where, text), said_by)
         else:
             constraints = constraints.at_least(Minimum(_memory(where, text), f"{said_by} min-memory"))
     return constraints
@@ -130,12 +131,7 @@ def dra_in(namespace: Namespace | None, configured: Dra) -> Dra:
     text = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
     if namespace is None or text is None:
         return configured
-    try:
-        return Dra(text)
-    except ValueError:
-        choices = ", ".join(one.value for one in Dra)
-        where = f"namespace {namespace.name}, metadata.annotations[{DRA_ANNOTATION}]"
-        raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
+    return _one_of(Dra, f"namespace {namespace.name}, metadata.annotations[{DRA_ANNOTATION}]", text)
 
 
 def counts_dra(namespace: Namespace | None, configured: Dra) -> bool:
@@ -155,11 +151,11 @@ def _said(pod: Pod, namespace: Namespace | None) -> Iterator[tuple[str, str, str
             yield f"{name}, {place}", f"{name}'s", annotation, namespace.annotations[annotation]
 
 
-def _permission(where: str, text: str) -> Permission:
+def _one_of(kind: type[Choice], where: str, text: str) -> Choice:
     try:
-        return Permission(text)
+        return kind(text)
     except ValueError:
-        choices = ", ".join(one.value for one in Permission)
+        choices = ", ".join(one.value for one in kind)
         raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
 
 

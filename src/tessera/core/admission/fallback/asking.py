@@ -8,7 +8,6 @@ from typing import Final
 from tessera.core.admission import injection
 from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.admission.limits import Work
 from tessera.core.admission.policy import Policy, constraints_of
 from tessera.core.admission.view.usable import Usable
 from tessera.core.admission.view.view import NOTHING_ELSE, ClusterView, Needs
@@ -32,7 +31,6 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], view: ClusterView, policy: Po
     allowance = Allowance(quotas, pod, qos_known=not injects) if quotas else None
     if gpu_type is None or not injects:
         return FallbackSearch(pod, view, policy.fallback, constraints, asked=asked, allowance=allowance)
-    work = Work()
     # what injection writes and no node has is warned of, the second time that the pod comes, too
     written = policy.injection.resources(pod.namespace, gpu_type)
 
@@ -41,18 +39,11 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], view: ClusterView, policy: Po
         return {name: n for name, n in every if name not in written or view.has_anywhere(name)}
 
     search = FallbackSearch(
-        pod,
-        view,
-        policy.fallback,
-        constraints,
-        asked=asked,
-        wanted=wanted(pod),
-        work=work,
-        allowance=allowance,
+        pod, view, policy.fallback, constraints, asked=asked, wanted=wanted(pod), allowance=allowance
     )
 
     def wanted_with(choice: frozenset[tuple[str, str]]) -> Needs:
-        work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
+        search.work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
         by = dict.fromkeys(asked, _ANOTHER) | dict(choice)
         outcome = injection.inject(apply(pod, by), policy.injection)
         return wanted(outcome.pod) if isinstance(outcome, injection.Injected) else NOTHING_ELSE

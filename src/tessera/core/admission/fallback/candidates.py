@@ -8,6 +8,7 @@ annotation forbids stays in the list with the reason, so that messages can name 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from operator import attrgetter
 
 from tessera.core.admission.policy import GIB, Constraints, FallbackPolicy
 from tessera.core.admission.view.usable import Usable
@@ -38,40 +39,24 @@ class Candidate:
     obstacle: str = ""  # why it may not be chosen
 
 
-def candidates(
-    asked: str,
-    profile: MigProfile,
-    need: Number,
-    usable: Usable,
-    policy: FallbackPolicy,
-    constraints: Constraints,
-    over_quota: Callable[[str], str] | None = None,
-) -> Iterator[Candidate]:
-    """What may stand for `need` devices of a profile, best first. What was asked for always comes first.
-
-    `over_quota` says which quota keeps the pod from a resource; None where no quota speaks of GPUs.
-    """
-    for minimum in policy.minimums(profile):
-        constraints = constraints.at_least(minimum)
-    ladder = _Ladder(profile, need, usable, policy, constraints, over_quota)
-    yield Candidate(asked, Step.AS_ASKED, Step.AS_ASKED)
-    chain = policy.chains.get(asked)
-    if chain is None:
-        yield from ladder.rungs()
-    else:
-        yield from ladder.chained(to for to in chain if to != asked)
-
-
 @value
-class _Ladder:
-    """What leads down and up from a profile, and what holds for it: settings, constraints, offers."""
+class Ladder:
+    """What leads down and up from a profile that is asked for, and what holds for it: settings, constraints, offers."""
 
     profile: MigProfile
-    need: Number
+    need: Number  # devices
     usable: Usable
     policy: FallbackPolicy
     constraints: Constraints
-    over_quota: Callable[[str], str] | None
+    over_quota: (
+        Callable[[str], str] | None
+    )  # which quota keeps the pod from a resource; None: no quota is about GPUs
+
+    def candidates(self, asked: str) -> Iterator[Candidate]:
+        """What may stand for the profile, best first. What was asked for always comes first."""
+        yield Candidate(asked, Step.AS_ASKED, Step.AS_ASKED)
+        chain = self.policy.chains.get(asked)
+        yield from self.rungs() if chain is None else self.chained(to for to in chain if to != asked)
 
     def chained(self, chain: Iterable[str]) -> Iterator[Candidate]:
         """The operator's own order."""
@@ -85,7 +70,7 @@ class _Ladder:
         whole = self._step_to(WHOLE_GPU)
         if whole is Step.EQUAL:
             yield self._rung(whole, WHOLE_GPU)
-        at = bisect_left(offered, profile.rank, key=_rank)
+        at = bisect_left(offered, profile.rank, key=attrgetter("rank"))
         yield from (self._profile_rung(Step.SMALLER, one) for one in reversed(offered[:at]))
         yield from (self._profile_rung(Step.LARGER, one) for one in offered[at:] if one != profile)
         if whole is Step.WHOLE_GPU:
@@ -149,7 +134,3 @@ class _Ladder:
         else:
             return f"a share has no memory of its own, and the minimum is {minimum}"
         return "" if enough else f"below the minimum of {minimum}"
-
-
-def _rank(profile: MigProfile) -> tuple[int, int, int, str]:
-    return profile.rank

@@ -7,11 +7,11 @@ containers.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.fallback.candidates import Candidate, Step, candidates
+from tessera.core.admission.fallback.candidates import Candidate, Ladder, Step
 from tessera.core.admission.fallback.found import (
     NO_ROOM,
     NOT_ENOUGH,
@@ -57,7 +57,6 @@ class FallbackSearch:
         *,
         asked: Mapping[str, MigProfile] | None = None,
         wanted: Needs | None = None,
-        work: Work | None = None,
         allowance: Allowance | None = None,
     ) -> None:
         """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs."""
@@ -65,14 +64,14 @@ class FallbackSearch:
         self.asked = asked_profiles(pod) if asked is None else asked
         self._moments = moments(pod)
         self._wanted = needs(pod, is_other, self._moments) if wanted is None else wanted
-        self._pod, self._view, self._policy, self._constraints = pod, view, policy, constraints
+        self._view, self._policy, self.constraints = view, policy, constraints
         self._injected: NeedsByChoice = {}
         self._injects = frozenset[tuple[str, str]]()  # the choices that matter to it
         self._holding: dict[frozenset[tuple[str, str]], int] = {}  # where each of them fits
         self._needs: dict[tuple[str, ...], Number] = {}
         self._together: Together | None = None
-        self._work = work or Work()
-        self._placeable = view.for_pod(pod, policy.transient_taints, self._work)
+        self.work = Work()
+        self._placeable = view.for_pod(pod, policy.transient_taints, self.work)
         self.usable = usable_offers(pod, view, policy, view.large_enough(self._placeable, self._wanted))
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
         self._with_beside = self._with_room(self.usable.nodes, WHOLE_GPU, ())
@@ -87,15 +86,12 @@ class FallbackSearch:
         return [list(self._candidates(resource)) for resource in self.asked]
 
     def _candidates(self, resource: str) -> Iterator[Candidate]:
-        return candidates(
-            resource,
-            self.asked[resource],
-            self.need((resource,)),
-            self.usable,
-            self._policy,
-            self._constraints,
-            None if self._allowance is None else lambda to: self._over_quota(to, (resource,)),
-        )
+        profile, constraints = self.asked[resource], self.constraints
+        for minimum in self._policy.minimums(profile):
+            constraints = constraints.at_least(minimum)
+        over_quota = None if self._allowance is None else partial(self._over_quota, sources=(resource,))
+        need = self.need((resource,))
+        return Ladder(profile, need, self.usable, self._policy, constraints, over_quota).candidates(resource)
 
     def choose(self) -> Found:
         """What each of the pod's profiles becomes."""
@@ -105,11 +101,6 @@ class FallbackSearch:
         if chosen is None:
             return self._unmatched()
         return Replace(MappingProxyType({old: new for old, new in chosen.items() if old != new}))
-
-    @property
-    def never(self) -> str:
-        """Who wants the pod to stay as it is."""
-        return self._constraints.never
 
     def alternatives(self, resource: str) -> list[Candidate]:
         """All that may stand for a profile and is offered, best first: from these a scheduler can choose by what is free."""
@@ -166,7 +157,7 @@ class FallbackSearch:
             usable=tuple(sorted(self.usable.most.items())),
             anywhere=tuple(sorted(self._view.anywhere().items())),
             too_small=tuple(self._too_small()),
-            never=self._constraints.never,
+            never=self.constraints.never,
             too_many=too_many,
         )
 
@@ -182,11 +173,9 @@ class FallbackSearch:
             return
 
     def _loses(self, wanted: Needs) -> bool:
-        self._work.spend(1 + len(self._view.columns.alike) // 2)
-        return self._view.columns.lost(self._placeable, self._nodes_with(wanted))
-
-    def _nodes_with(self, wanted: Needs) -> int:
-        return self._view.large_enough(self._placeable, wanted)
+        self.work.spend(1 + len(self._view.columns.alike) // 2)
+        left = self._view.large_enough(self._placeable, wanted)
+        return self._view.columns.lost(self._placeable, left)
 
     # The search for candidates that fit together on one node
 
@@ -208,7 +197,7 @@ class FallbackSearch:
             asked: [one for one in found if not one.obstacle]
             for asked, found in zip(self.asked, self.lists, strict=True)
         }
-        self._together = Together(lists, self._room, self._has_room_injected, self._work)
+        self._together = Together(lists, self._room, self._has_room_injected, self.work)
         every = self.need((*self.asked, WHOLE_GPU))
         return self._together.best(self.usable.with_devices(self._with_beside, every))
 
@@ -226,13 +215,14 @@ class FallbackSearch:
         holding = self._holding.get(choice)
         if holding is None:
             needs_then = self._injected[choice]()
-            holding = self._holding[choice] = self._nodes_with(needs_then) if needs_then else ~0
+            holding = self._view.large_enough(self._placeable, needs_then) if needs_then else ~0
+            self._holding[choice] = holding
         if fitting & (holding | COMING):
             return True
         opened = holding & ~self.usable.nodes  # where injection writes less than the pod asked for
         if not opened:
             return False
-        self._work.spend(1 + len(self._view.columns.alike) // 2)
+        self.work.spend(1 + len(self._view.columns.alike) // 2)
         return self._view.columns.share(fitting, opened)
 
     def _room(self, to: str, sources: tuple[str, ...]) -> int:
