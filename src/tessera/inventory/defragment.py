@@ -102,7 +102,7 @@ def _held(uses: Sequence[CardUse], pods: Sequence[PodUse], strategy: Strategy) -
 def _moves(
     advice: Advice, places: Sequence[tuple[str, int]], uses: Mapping[str, PodUse], inventory: Inventory
 ) -> tuple[Move, ...]:
-    """For each pod a node that is left alone, takes it, and has all that it asks for free."""
+    """For each pod another node that may take it, and has free all that it asks for."""
     alone = {places[one.card][0] for one in advice.cleared}
     rooms = [
         room_of(one)

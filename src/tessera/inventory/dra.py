@@ -102,7 +102,7 @@ class DraInventory:
     # from an API server, at once or followed
 
     async def read(self, client: "Client") -> None:
-        """Ask an API server; without any class nothing more is asked. What may not be read is not there."""
+        """Ask an API server. Slices and claims are read only if there are classes; what we may not read counts as absent."""
         try:
             classes = await _listed(client, DEVICE_CLASSES, read_class)
             self._objects.replace_classes(classes)
@@ -148,7 +148,7 @@ class DraInventory:
 
 
 async def _listed(client: "Client", resource: Resource, read: Callable[[bytes], T]) -> list[T]:
-    """All objects of a collection, each read as it comes; one that cannot be read is left out, as by a reflector."""
+    """All objects of a collection, without those that cannot be read."""
     from tessera.kube.watch.listing import list_all
 
     def readable(raw: bytes) -> T | None:

@@ -47,7 +47,7 @@ class FollowedInventory:
         return self.follower.stale()
 
     def now(self) -> None:
-        """Bring the inventory's list of pods, and what DRA serves, up to date; its sums are."""
+        """Bring the inventory's list of pods, and what DRA serves, up to date; its sums always are."""
         if self._dra_is_old:
             self._dra_is_old = False
             self._inventory.refresh_dra()

@@ -160,7 +160,7 @@ class Inventory:
             raise InvalidInput(f"{called(*paths)}: no nodes and no pods")
 
     def take(self, found: Iterable[FileObject]) -> set[str]:
-        """Take nodes and pods, each once, and pass over other kinds of objects; which of both there were."""
+        """Take nodes and pods, each once, and objects of DRA; which kinds of the first two there were."""
         seen: set[tuple[str, str, str]] = set()
         classes, slices, claims = list[DeviceClassIn](), list[SliceIn](), list[ClaimIn]()
         for where, kind, raw in found:

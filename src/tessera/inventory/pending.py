@@ -75,7 +75,7 @@ class Pending:
             yield f"whole GPUs that pods wait for ({demand.whole_gpus}) are no part of the plan"
 
     def cards(self) -> PendingCards:
-        """The cards that may be cut; devices of which some are in use, or were given out, stay."""
+        """The cards that may be cut; resources of which pods hold some, or could take some that are free, stay."""
         places: list[NodeCards] = []
         cards: list[Card] = []
         present: list[CardLayout] = []
@@ -113,7 +113,7 @@ class Pending:
         return node_layout(node)
 
     def after(self, plan: Plan, places: Sequence[NodeCards]) -> PlanEffect:
-        """Who of those that were planned for gets a place, as the scheduler could give them out."""
+        """Which of the pods that were planned for get a place, if the scheduler places them so."""
         rooms = {room.node.name: room for room in self._rooms}
         touched = []
         for place in places:

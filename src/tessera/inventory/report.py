@@ -127,7 +127,7 @@ def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
 
 
 def held_amounts(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str, Quantity]:
-    """What a pod takes. Of a converted pod with a node: the devices that its claim holds, whatever the pod's annotations call them."""
+    """What a pod takes. For a converted pod with a node, the devices that its claim holds count, not its annotations."""
     if use.alternatives is None or not use.node or not devices:
         return use.amounts
     said = use.alternatives.devices(dict(recorded(use.record)))
@@ -136,7 +136,7 @@ def held_amounts(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str,
 
 
 def _cards(inventory: Inventory) -> Iterator[CardUse]:
-    """The cards whose layout is known; a node that says what cannot be is left out here, and nowhere else."""
+    """The cards whose layout is known, without nodes that describe an impossible layout."""
     for name, gpus in inventory.gpus.items():
         try:
             layout = present_layout(gpus)

@@ -1,8 +1,7 @@
 """Tessera on the embedded cluster: the stand-ins of `simulation`, and the production code between them, as the chart installs it.
 
-The API server calls the webhook over HTTPS, with a certificate of the webhook's own making; each node's device plugin or DRA driver
-talks gRPC to its kubelet; the controller holds its Lease; CDI specs are files. Everything lives in this process and in one folder,
-and ends with them.
+The API server calls the webhook over HTTPS, and the webhook makes its own certificate. Each node's device plugin or DRA driver talks
+gRPC to its kubelet. The controller holds its Lease. CDI specs are files. Everything lives in this process and in one folder.
 """
 
 import asyncio

@@ -131,7 +131,7 @@ class Webhooks:
         return dict(answer)
 
     def _client(self, hook: Webhook, service: ServiceReference) -> Client:
-        """Who calls a webhook; as with the real API server, its certificate must be for the Service's name."""
+        """The client for a webhook. As with the real API server, the webhook's certificate must be for the Service's name."""
         where = (service.namespace, service.name)
         if where not in self._services:
             raise KubeError(f'service "{service.name}" not found in namespace {service.namespace}')
@@ -149,7 +149,7 @@ class Webhooks:
 
 
 def _is_for_pods(rule: Rule) -> bool:
-    """Whether a rule speaks of pods that are created; nothing else is sent here."""
+    """Whether a rule covers the creation of pods; the stand-in sends nothing else."""
     return (
         not {"*", "CREATE"}.isdisjoint(rule.operations or ())
         and not {"*", ""}.isdisjoint(rule.api_groups or ())
@@ -216,7 +216,7 @@ def _with_requests(container: Any) -> Any:
 
 
 def check(pod: Document) -> None:
-    """Refuse a pod for what admission left in it, in the words of the real API server."""
+    """Refuse an invalid pod, in the words of the real API server."""
     name = (pod.get("metadata") or {}).get("name", "")
     spec = pod.get("spec") or {}
     if not isinstance(spec.get("containers"), list) or not spec["containers"]:

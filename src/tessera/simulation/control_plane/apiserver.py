@@ -104,7 +104,7 @@ class ApiServer:
             return Response(msgspec.json.encode(error.document), error.code)
 
     def authenticate(self, request: Request) -> None:
-        """Bearer tokens, when there are any to know; a verified client certificate is as good."""
+        """Demand one of `tokens`, or a verified client certificate."""
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self.tokens is not None and token not in self.tokens and not request.certificate:
             raise StatusError(401, "Unauthorized", "Unauthorized")

@@ -66,7 +66,7 @@ class Lists:
         self._rest: dict[str, tuple[int, list[Stored]]] = {}
 
     def read(self, store: Store, kind: ResourceType, namespace: str, query: Query) -> bytes:
-        """A List, or a page of one. As on a real server, version 0 is answered from memory, all at once."""
+        """A List, or a page of one. As with a real server, a list at version 0 comes in one page."""
         wanted, limit = query.get("resourceVersion", ""), int(query.get("limit") or 0)
         if token := query.get("continue", ""):
             if token not in self._rest:
@@ -145,7 +145,7 @@ async def watch(
 
 
 def _selected(change: StoredChange, selector: Selector | None) -> bytes:
-    """What a watch sees; with a selector, objects appear and vanish as they come to match and cease to."""
+    """What a watch sees. With a selector, an object that begins to match is ADDED, and one that no longer matches is DELETED."""
     if selector is None:
         return event(change.type, change.after.encoded)
     now = change.type != "DELETED" and selector(change.after.document)

@@ -1,9 +1,8 @@
 """A scheduler: puts pods onto nodes that have room for them, and says why it cannot.
 
-It looks at what the real one looks at first (cordons, taints, selectors and node affinity, requests against
-allocatable, devices for claims) and at nothing else: no preemption, no pod affinity, no volumes, no priorities. Of several nodes
-that will do, it takes the one with the better alternatives of a claim, then the emptiest: as the real one does with
-`DynamicResources` at weight 20 (examples/scheduler.yaml), short of nodes that are nearly full.
+It checks what the real one checks first: cordons, taints, selectors and node affinity, requests against allocatable, devices for
+claims. It knows no preemption, pod affinity, volumes or priorities. It prefers the node with the better alternatives of a claim, then
+the emptiest node. The real one does so with `DynamicResources` at weight 20 (examples/scheduler.yaml), unless nodes are nearly full.
 """
 
 import contextlib
@@ -41,7 +40,7 @@ class Room:
             self.free[resource] = self.free.get(resource, Fraction(0)) - amount
 
     def why_not(self, pod: Pod, claimed: Collection[str]) -> list[str]:
-        """Why a pod cannot go there, in the scheduler's words; nothing when it can. What is `claimed` is looked for elsewhere."""
+        """Why a pod cannot go there, in the scheduler's words; empty when it can. What is `claimed` need not be allocatable."""
         node = self.node
         if CORDONED in node.taints and _repels(CORDONED, pod):
             return ["node(s) were unschedulable"]
@@ -67,7 +66,7 @@ class Room:
 
 
 class Scheduler:
-    """Looks again at every pod that waits whenever a node, a pod, or anything that claims are served with has changed."""
+    """Tries every pod that waits, again whenever a node, a pod or an object of DRA has changed."""
 
     def __init__(self, store: Store, events: Events) -> None:
         self._store = store

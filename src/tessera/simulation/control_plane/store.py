@@ -152,10 +152,9 @@ class Store:
         *,
         status: bool | None = None,
     ) -> Stored:
-        """Replace an object; Conflict when it carries a version that is not the last.
+        """Replace an object; Conflict when the document has an older version.
 
-        With `status` only that part changes; with False everything but that part, as for kinds with a status
-        subresource; None takes the document whole.
+        `status` True replaces only the status, False everything else (for kinds with a status subresource), None both.
         """
         old = self.get(kind, name, namespace)
         document, metadata = _opened(document)

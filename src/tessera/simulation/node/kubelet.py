@@ -78,7 +78,7 @@ class Kubelet:
         return {resource: sum(devices.values()) for resource, devices in self.devices.items()}
 
     async def until(self, condition: Callable[["Kubelet"], bool], timeout: float = _TIMEOUT) -> None:
-        """Wait until something is so; TimeoutError if it does not come about."""
+        """Wait until a condition holds; TimeoutError if it never does."""
         async with asyncio.timeout(timeout), self._condition:
             await self._condition.wait_for(lambda: condition(self))
 
@@ -99,7 +99,7 @@ class Kubelet:
             self._servers.append(await serve(self._pod_resources, [listing]))
 
     async def stop(self) -> None:
-        """End, as a process ends: connections drop, and what is known of devices is forgotten."""
+        """End as a process does: drop all connections, and forget all devices."""
         for plugin in tuple(self.plugins.values()):
             await self._drop(plugin)
         for server in self._servers:
@@ -109,10 +109,7 @@ class Kubelet:
         await self._changed()
 
     async def restart(self, unknown: Iterable[str] = ()) -> None:
-        """Stop and start; pods keep their devices, as the checkpoint sees to it.
-
-        Of the pods in `unknown` it has not heard yet: PodResources does not list them until `hear` is called.
-        """
+        """Stop and start; pods keep their devices. PodResources does not list the `unknown` pods until `hear` is called."""
         await self.stop()
         self.unknown = {*unknown}
         await self.start()
@@ -122,7 +119,7 @@ class Kubelet:
         self.unknown.clear()
 
     async def hang_up(self, resource: str) -> None:
-        """Break off the stream of one plugin, and not come back by itself."""
+        """End the stream of one plugin; the plugin must register again."""
         await self._drop(self.plugins[resource])
         await self._changed()
 
@@ -188,7 +185,7 @@ class Kubelet:
         return grant
 
     def _plugin(self, resource: str) -> Plugin:
-        """The plugin of a resource, which may go at any time: a plugin restarts, a node is shut down."""
+        """The plugin of a resource; it may be gone, since plugins restart."""
         plugin = self.plugins.get(resource)
         if plugin is None:
             raise AdmissionFailed(f"can't allocate unregistered device {resource}")

@@ -84,7 +84,7 @@ class SimulatedNode:
             stop()
 
     async def stop(self) -> None:
-        """The machine is gone: its pods and its object with it, and the slices that the object owned."""
+        """Stop the kubelet, and delete the node's pods, its object and its slices."""
         await self.kubelet.stop()
         for namespace, name in self._bound():
             self._store.delete(PODS, name, namespace)
@@ -184,7 +184,7 @@ class SimulatedNode:
         return started
 
     def _is_device(self, resource: str) -> bool:
-        """Whether a device plugin is to give it; a node whose devices come from DRA has none."""
+        """Whether a device plugin must provide a resource; on a node with DRA none does."""
         return is_extended(resource) and resource not in self.spec.resources and not self.spec.dra
 
     def _set_status(self, key: Key, status: Document) -> None:
@@ -196,7 +196,7 @@ class SimulatedNode:
     # its files
 
     def _put_host_files(self) -> None:
-        """Files that listed devices consist of; a pipe is the device node that needs no privileges to make."""
+        """Make the files of listed devices. A pipe stands for a device node, since it needs no privileges."""
         for device in self.spec.devices.static if self.spec.devices else ():
             for node in device.edits.nodes:
                 os.mkfifo(self._on_host(node.host_path))

@@ -56,7 +56,7 @@ def why_waiting(pod: Document | None) -> str:
 
 
 def _held_counts(pod: Document) -> dict[str, dict[str, int]]:
-    """How many devices of what each container has, by its status."""
+    """Container → resource → devices, by the containers' statuses."""
     return {
         status["name"]: {
             one["name"]: len(one.get("resources") or ())
@@ -67,7 +67,7 @@ def _held_counts(pod: Document) -> dict[str, dict[str, int]]:
 
 
 def claimed_counts(pod: Document, results: Iterable[str]) -> dict[str, dict[str, int]]:
-    """How many devices of what each container has from the pod's claim, by the claim's results: `gpu-0/1g-10gb`."""
+    """Container → resource → devices that it has from the pod's claim; a result names its alternative: `gpu-0/1g-10gb`."""
     requests = read(annotations_of(pod)[ALTERNATIVES_ANNOTATION]).requests
     resources = {
         f"{request_name(number)}/{one.name}": one.resource
@@ -132,7 +132,7 @@ def _contents_wrong(ends: Runs, pod: Document) -> Iterator[str]:
 
 
 def _first_sentence(text: str) -> str:
-    """The first sentence of a scheduler's reason; after it the scheduler speaks of preemption, and of claims that it could free."""
+    """A scheduler's reason, without what it says about preemption and about claims that it could free."""
     for after in (" preemption:", " no new claims", " still not schedulable"):
         text = text.partition(after)[0]
     return text

@@ -1,7 +1,6 @@
-"""Where stories are played: a cluster, seen through its API, and what its API does not tell.
+"""Where stories are played: a cluster, seen through its API, and a `Backstage` for what the API cannot do.
 
-The API is enough for nodes, pods and events; `Backstage` is for the rest: making nodes, and looking into containers.
-The embedded cluster has one, a real cluster that stories are to be played on needs another.
+The backstage makes nodes and looks into containers. The embedded cluster is one; a real cluster needs another.
 """
 
 import asyncio
@@ -30,10 +29,10 @@ _POLL_SECONDS: Final = 0.02
 
 
 class Backstage(Protocol):
-    """What the API does not tell."""
+    """What the API cannot do or tell."""
 
     async def have(self, nodes: Mapping[str, Counts]) -> None:
-        """Have exactly these nodes of `nodes.yaml`, as they are described there; this is what they are to offer."""
+        """Have exactly these nodes of `nodes.yaml`, as they are described there, with these devices."""
 
     async def settled(self) -> None:
         """Return when the webhook knows what the API says now."""
@@ -48,8 +47,8 @@ class Backstage(Protocol):
 class Stage:
     """A cluster to play on.
 
-    `timeout` is how long anything may take to come about, in seconds. Without `kubelets`, nodes are objects and pods that
-    are bound count as running. `adapt` makes a pod of a story one that this cluster can run.
+    `timeout` is how many seconds a step may take. Without `kubelets`, nodes are only objects, and a pod that has a node counts as
+    running. `adapt` changes a story's pod so that this cluster can run it.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Stage:
         self._annotated: set[str] = set()  # annotations of the namespace
 
     async def until(self, look: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
-        """Look until it is good, or until the timeout; what was seen last."""
+        """Look until the result is good or the timeout is over; the last result."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         while not good(found := await look()) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
@@ -123,7 +122,7 @@ class Stage:
         (self._annotated.discard if value is None else self._annotated.add)(key)
 
     async def claimed(self, pod: Document) -> dict[str, dict[str, int]]:
-        """What the claim that the webhook gave a pod was allocated: container → resource; nothing before that, and without one."""
+        """What the scheduler allocated to the claim that the webhook gave a pod: container → resource → devices."""
         if ALTERNATIVES_ANNOTATION not in annotations_of(pod):
             return {}
         path = path_of(API_VERSION, "resourceclaims", namespace=self.namespace)

@@ -1,4 +1,4 @@
-"""What a story is: steps, one after the other; and how each is played and compared with how it was to end. `table` has the stories."""
+"""What a story is: steps, each with how it is played and what must come of it. `table` has the stories."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -167,7 +167,7 @@ class Story:
 
 
 async def _ended(written: Document, ends: Ending, stage: Stage, warnings: tuple[str, ...] = ()) -> PodEnded:
-    """Wait until a pod has ended as it is to, or has had its time. A pod that should have been refused is not waited for."""
+    """Wait until a pod has ended as expected, or the timeout is over; not for a pod that should have been refused."""
     name, namespace = written["metadata"]["name"], stage.namespace
 
     async def look() -> PodEnded:

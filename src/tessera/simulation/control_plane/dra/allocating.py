@@ -2,9 +2,9 @@
 
 Requests are served one after the other, each with its best alternative first, each alternative with the devices that are listed
 first; where a later request finds nothing, the search goes back (k8s.io/dynamic-resource-allocation, `allocateOne`). So an
-earlier request keeps its better alternative at a later one's expense. Counters are respected. Left out: constraints between
-devices, tolerations of taints, `allocationMode: All`, admin access, devices that several claims may hold or that say for
-themselves which nodes they are for.
+earlier request may keep a better alternative, and a later one gets a worse one. Counters are respected. Not supported: constraints
+between devices, tolerations of taints, `allocationMode: All`, admin access, devices that several claims may hold, devices that
+name their own nodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What a node's pods can be given: devices in the scheduler's order, and what their counters have in all."""
+    """What pods on a node can get: devices in the scheduler's order, and the totals of their counters."""
 
     devices: tuple[Device, ...]
     counters: Mapping[CounterId, Number]
@@ -65,7 +65,7 @@ class Devices:
         self._pools.replace_slices(readable(slices, reader.read))
 
     def on(self, node: Node) -> Stock:
-        """What there is for a node's pods. Pools come by driver and name, slices by name, devices as they are listed."""
+        """What pods on a node can get. Pools are ordered by driver and name, slices by name, devices as they are listed."""
         devices: list[Device] = []
         counters: dict[CounterId, Number] = {}
         for pool in sorted(self._pools.slices_for(node), key=lambda slices: slices[0].pool):
@@ -106,7 +106,7 @@ def readable(stored: Iterable[Stored], read: Callable[[bytes], T]) -> Iterator[T
 
 
 def selects(expressions: tuple[str, ...], device: Device) -> bool:
-    """Whether all of these expressions hold for a device; where one cannot be evaluated, the real scheduler gives up, too."""
+    """Whether all expressions hold for a device. Where one cannot be evaluated, the pod is unschedulable, as for the real scheduler."""
     selectors, stand_in = _compiled(expressions)
     verdict = selectors.selects(stand_in, device.kind)
     if verdict is None:

@@ -1,4 +1,4 @@
-"""kube-controller-manager's part: a claim for each pod that names a template, and its end with the pod's."""
+"""What kube-controller-manager does: it makes a claim for each pod that names a template, and removes it with the pod."""
 
 import contextlib
 
@@ -68,7 +68,7 @@ class ClaimController:
             self._store.set_status(PODS, pod["metadata"]["name"], status, space)
 
     def _release(self, claim: Stored, living: set[str]) -> None:
-        """A claim that was made for a pod goes with it; any other is free when no pod has it any more."""
+        """Remove a claim whose own pod has ended; deallocate any other that no pod uses any more."""
         space, name = claim.key
         owner = decode_claim(claim.encoded).pod_uid
         if owner and owner not in living:

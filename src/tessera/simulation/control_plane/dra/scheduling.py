@@ -1,6 +1,6 @@
-"""The scheduler's part: whether a node has devices for a pod's claims, and writing down which.
+"""What the scheduler does with claims: it finds devices for a pod's claims on a node, and writes the allocation.
 
-Extended resources that a DeviceClass serves, on nodes whose kubelet reports none of them, become a claim of the pod's own.
+Where a DeviceClass serves an extended resource, and the node's kubelet reports none of it, the scheduler makes a claim for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ class Claimed:
 
 
 class Round:
-    """One round of scheduling. What DRA has is read when the first pod asks for it: most clusters have nothing of it."""
+    """One round of scheduling. Objects of DRA are read when the first pod needs them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class Round:
     def find(
         self, pod: Document, asks: Pod, claims: list[Document], served: Served, node: Node
     ) -> Claimed | list[str]:
-        """What a node has for a pod's claims, or why it has not, in the scheduler's words."""
+        """The devices that a node has for a pod's claims, or why it has none, in the scheduler's words."""
         if not all(_is_there(allocation, node) for one in claims if (allocation := _allocation_of(one))):
             return ["resourceclaim not available on the node"]
         open_ = [one for one in claims if _allocation_of(one) is None]
@@ -150,7 +150,7 @@ def _allocation_of(claim: Document) -> Document | None:
 
 
 def _requests_of(claim: Document, classes: Mapping[str, DeviceClass]) -> Iterator[Request]:
-    """What a claim asks for; `Unschedulable` where that is nothing that the scheduler can look for."""
+    """What a claim asks for; `Unschedulable` where this scheduler cannot serve such a request."""
     try:
         spec = msgspec.convert(claim.get("spec"), ClaimSpec)
     except msgspec.ValidationError as error:
