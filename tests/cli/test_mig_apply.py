@@ -346,7 +346,7 @@ def test_label_unchecked(apply):
     code, out, err = apply("all-balanced", "gpu-1", "--label", "--dry-run", "client")
     assert (code, err) == (
         0,
-        "not checked: what all-balanced is is not known here; give its file with --mig-parted FILE\n",
+        "not checked: the layouts of all-balanced are not known here; give its file with --mig-parted FILE\n",
     )
     assert out.splitlines() == [
         "node gpu-1",

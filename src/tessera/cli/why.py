@@ -51,7 +51,7 @@ def command(
     """Say why a pod waits, got another slice, or was never created, and what would make it run.
 
     The first line is the answer. Below it: what admission did and would do now, the scheduler's words, what each node
-    lacks, who holds the slices and since when, and the smallest changes that would help. Of a workload (deploy/web, rs/…,
+    lacks, who holds the slices and since when, and the smallest changes that would help. For a workload (deploy/web, rs/…,
     sts/…, ds/…, job/…) the command takes the pod that waits, or that was never created. It changes nothing, and names what you may
     not read. Exit code 0, whatever the answer is.
 

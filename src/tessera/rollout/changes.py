@@ -57,7 +57,7 @@ class Wanted:
         return self.product or gpus.product, self.cards or gpus.cards
 
     def value_of(self, node: NodeIn) -> str | None:
-        """What stands there now."""
+        """The node's present value."""
         metadata = node.metadata
         return ((metadata.labels if self.label else metadata.annotations) or {}).get(self.key)
 
@@ -82,7 +82,7 @@ class Change:
 
     @property
     def counts(self) -> list[tuple[str, int, int]]:
-        """The resources of which the node will have more or fewer: how many now, and how many then."""
+        """The resources whose number changes: how many the node has now, and how many it will have."""
         if self.expected is None:
             return []
         now, then = self.offered, self.expected
@@ -103,15 +103,15 @@ async def changes_of(
     client: Client, wanted: Wanted, names: Sequence[str], selector: LabelSelector
 ) -> list[Change]:
     """What would happen to each node; the error names every node that cannot have it, with the reason."""
-    changes, complaints = [], []
+    changes, errors = [], []
     for node in await (_named(client, names) if names else _selected(client, selector)):
         uses = await _uses(client, node.metadata.name)
         try:
             changes.append(change_of(node, offered_by(node), uses, wanted))
         except InvalidInput as error:
-            complaints += [f"node {node.metadata.name}: {line}" for line in str(error).split("\n")]
-    if complaints:
-        raise InvalidInputs(complaints)
+            errors += [f"node {node.metadata.name}: {line}" for line in str(error).split("\n")]
+    if errors:
+        raise InvalidInputs(errors)
     return changes
 
 

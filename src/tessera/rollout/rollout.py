@@ -30,7 +30,7 @@ class RolloutResult(StrEnum):
 
     DONE = "done"
     WRITTEN = "written"  # and not waited for
-    PUT_BACK = "put back"  # failed or interrupted, and the old layout stands there again
+    PUT_BACK = "put back"  # failed or interrupted, and the node has its old layout again
     FAILED = "failed"  # and nothing of ours is left to put back, or it could not be
     NOT_BEGUN = "not begun"
 

@@ -1,8 +1,8 @@
 """`-o jsonpath=…`: kubectl's templates, `{range .nodes[*]}{.name}{"\\n"}{end}`.
 
-Text stands for itself; in braces stand paths, quoted texts, `range` and `end`. A path has names (`.a`, `['a']`; a dot in a name is
-written `\\.`), numbers (`[0]`, `[-1]`, `[1:3]`), `*`, `..` for all that is below, and filters (`[?(@.state=="ready")]`). What is not
-there prints as nothing, as with kubectl.
+The template prints its text as it is; braces hold paths, quoted texts, `range` and `end`. A path has names (`.a`, `['a']`; a dot in a name is
+written `\\.`), numbers (`[0]`, `[-1]`, `[1:3]`), `*`, `..` for all that is below, and filters (`[?(@.state=="ready")]`). A path that
+leads nowhere prints nothing, as with kubectl.
 """
 
 import ast

@@ -110,7 +110,7 @@ class Listen(click.ParamType[Any]):
 
 
 def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:
-    """What a file says, read by `parse`; all complaints at once, each with the file's name in front."""
+    """What `parse` reads in a file; it reports all errors at once, each with the file's name in front."""
     from tessera.kube.object_files import called, read_file
 
     try:

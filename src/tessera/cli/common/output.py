@@ -78,7 +78,7 @@ def headed(rows: Sequence[tuple[str, ...]], style: Style, *, headers: bool = Tru
 
 
 def block(label: str, texts: Iterable[str]) -> list[str]:
-    """Lines beside a label, which stands before the first."""
+    """Lines with a label before the first of them."""
     return [f"  {(label if at == 0 else ''):<12}{text}".rstrip() for at, text in enumerate(texts)]
 
 
@@ -171,7 +171,7 @@ no_headers_option: Final = option("--no-headers", "Print tables without headings
 
 
 def write_what_the_locale_can(*streams: TextIO) -> None:
-    """Let streams of another encoding than UTF-8 write what looks alike where they cannot write what is meant."""
+    """Let streams that do not write UTF-8 replace the characters that they lack by ASCII that looks alike."""
     codecs.register_error(_HANDLER, _alike)
     codecs.register(_ascii)
     for stream in streams:

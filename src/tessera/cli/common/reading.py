@@ -37,14 +37,14 @@ def read_inventory(
 
 
 def warn_of_dra(inventory: Inventory) -> None:
-    """Say what is not known of DRA's devices."""
+    """Say which devices of DRA could not be read."""
     if inventory.dra.unseen:
         warn(f"Warning: devices of DRA are not counted: {inventory.dra.unseen}")
     warn_of_classes(inventory.dra.class_errors)
 
 
 def warn_of_classes(class_errors: Mapping[str, str]) -> None:
-    """Say of which DeviceClasses it is not known what they select."""
+    """Name the DeviceClasses whose selectors cannot be evaluated."""
     for name, why in class_errors.items():
         warn(f"Warning: device class {name}: its selectors cannot be evaluated, so all devices count: {why}")
 

@@ -39,8 +39,8 @@ def tell(scene: Scene, style: Style, width: int) -> Iterator[str]:
     """What came of one step, and what is wrong about it."""
     for label, text, paint in _TELLERS[type(scene)](scene, style):
         yield from _block(label, text, paint, width)
-    for complaint in scene.wrong:
-        yield from _block("✗", complaint, style.bad, width)
+    for error in scene.wrong:
+        yield from _block("✗", error, style.bad, width)
 
 
 def _nodes(scene: NodesCame, _: Style) -> Iterator[_Line]:

@@ -119,7 +119,9 @@ def command(
     changes = cluster.run(lambda client: changes_of(client, wanted, nodes, chosen))
     echo(_describe(changes, Style.of(sys.stdout)))
     if wanted.document is None:
-        warn(f"not checked: what {wanted.config} is is not known here; give its file with --mig-parted FILE")
+        warn(
+            f"not checked: the layouts of {wanted.config} are not known here; give its file with --mig-parted FILE"
+        )
     to_write = [change for change in changes if not change.written]
     if dry_run != "none":
         return cluster.run(lambda client: _dry_run(client, to_write)) if dry_run == "server" else 0
@@ -155,7 +157,7 @@ async def _roll_out(client: Client, changes: Sequence[Change], at_once: int, tim
 
 
 def _describe(changes: Sequence[Change], style: Style) -> Iterator[str]:
-    """What would change, for people; nodes that change alike are told together."""
+    """What would change; nodes that change alike are listed together."""
     alike: dict[tuple[Any, ...], list[Change]] = {}
     for change in changes:
         if not change.written:
@@ -185,7 +187,7 @@ def _diff(change: Change) -> Iterator[str]:
         return
     yield change.wanted.key
     lines = difflib.unified_diff((before or "").splitlines(), after.splitlines(), n=_CONTEXT, lineterm="")
-    for line in list(lines)[2:]:  # without names of files, of which there are none
+    for line in list(lines)[2:]:  # without the names of files
         if not line.startswith("@@"):
             yield f"{line[:1]} {line[1:]}"
 

@@ -23,7 +23,7 @@ _SHOWN: Final = 3  # cards, of many
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """What is told beside the plan: sentences, and fields of the document."""
+    """What is printed beside the plan: sentences, and fields of the document."""
 
     sentences: Sequence[str] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -131,15 +131,9 @@ def _parted(plan: Plan, places: Sequence[NodeCards], _: More) -> Iterable[str]:
 
 
 def _layouts(plan: Plan, places: Sequence[NodeCards], name: str | None = None) -> mig.MigDocument:
-    return mig.MigDocument(
-        mig.Format.RUNAI,
-        {
-            name or place.name or mig.SELECTED: entries_of(
-                NodeLayout(tuple(plan.cards[n] for n in place.cards))
-            )
-            for place in places
-        },
-    )
+    layouts = [NodeLayout(tuple(plan.cards[number] for number in place.cards)) for place in places]
+    names = [name or place.name or mig.SELECTED for place in places]
+    return mig.MigDocument(mig.Format.RUNAI, dict(zip(names, map(entries_of, layouts), strict=True)))
 
 
 DRAWN: Final[dict[str, Callable[[Plan, Sequence[NodeCards], More], Iterable[str]]]] = {
@@ -150,7 +144,7 @@ DRAWN: Final[dict[str, Callable[[Plan, Sequence[NodeCards], More], Iterable[str]
 
 
 def print_advice(found: Defragmentation, output: Output) -> int:
-    """Say whose end makes room; exit code 1 when there is none, even if every pod ended."""
+    """Name the pods whose end makes room; exit code 1 when there is no room even if every pod ends."""
     warn(*found.skipped)
     if found.moves:
         warn("which devices each pod holds is not known: assuming that pods are on as few cards as possible")
@@ -161,11 +155,10 @@ def print_advice(found: Defragmentation, output: Output) -> int:
 def _advice_lines(found: Defragmentation) -> list[str]:
     rows: list[tuple[str, ...]] = [("NODE", "CARD", "POD", "HOLDS", "COULD MOVE TO")]
     rows += [(move.node, str(move.card), move.pod, _holds(move), move.to or "-") for move in found.moves]
-    cards = [
-        f"{node} card {number}" for node, number in (found.places[one.card] for one in found.advice.cleared)
-    ]
-    where = [f"on {first_of(cards, _SHOWN)}"]
-    return [*explain_advice(found.advice), *where * bool(cards), *(["", *table(rows)] if found.moves else [])]
+    places = [found.places[one.card] for one in found.advice.cleared]
+    cards = first_of([f"{node} card {number}" for node, number in places], _SHOWN)
+    lines = [*explain_advice(found.advice), *([f"on {cards}"] if cards else [])]
+    return [*lines, "", *table(rows)] if found.moves else lines
 
 
 def _holds(move: Move) -> str:

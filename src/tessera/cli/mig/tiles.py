@@ -21,7 +21,7 @@ Taken = frozenset[Instance | None] | None
 
 
 class Tile(NamedTuple):
-    """A stretch of memory slices and what stands on it."""
+    """Some memory slices in a row, and the text on them."""
 
     size: int
     lines: tuple[str, str]
