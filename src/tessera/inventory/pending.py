@@ -120,10 +120,8 @@ class Pending:
             room = rooms.get(place.name or "")
             if room is None or place.name not in plan.nodes:
                 continue
-            node = self._inventory.gpus[room.node.name]
-            cut = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True).resources(
-                node.strategy
-            )
+            layout = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True)
+            cut = layout.resources(self._inventory.gpus[room.node.name].strategy)
             resources = self._nodes[room.node.name].resources
             for resource in {*filter(is_any_gpu, resources), *cut}:
                 before = resources[resource].allocatable.number if resource in resources else 0

@@ -151,7 +151,7 @@ def test_fault_42_a_list_that_lacks_pods_proves_nothing(known: tuple[str, ...]) 
                     assert await node.held() == held
                     node.clock.now += 60.0  # time alone proves nothing either
                 assert set(node.allocations.listed.values()) == {*known}
-                node.kubelet.hear()
+                node.kubelet.unknown.clear()
                 assert await node.held() == held
             await node.kubelet.remove("ml/train")
             assert await node.held_after_grace() == {B: "ml/static"}
@@ -191,7 +191,7 @@ def test_fault_42_plugin_and_kubelet_start_together() -> None:
             after = Node(root, before.kubelet)
             assert after.allocations.held((A,)) == {A: "ml/train"}
             assert await after.held() == {A: "ml/train"}
-            after.kubelet.hear()
+            after.kubelet.unknown.clear()
             assert await after.held() == {A: "ml/train"}
             after.runs()
             assert await after.held_after_grace() == {}

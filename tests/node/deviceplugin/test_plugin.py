@@ -354,7 +354,7 @@ def test_fault_42_the_kubelet_restarts_while_a_layout_waits() -> None:
                 looks = len(node.transitions)
                 await node.until(lambda looks=looks: len(node.transitions) > looks + 3)  # type: ignore[misc]
                 assert kubelet.devices == waiting
-                kubelet.hear()
+                kubelet.unknown.clear()
             assert not any(change.complete for change in node.transitions)
             assert node.transitions[-1].holders == {(two, "MIG-0-0-2"): "ml/a", (two, "MIG-0-4-2"): "ml/b"}
             await kubelet.remove("ml/a")
@@ -383,7 +383,7 @@ def test_fault_42_plugin_and_kubelet_restart_together(monkeypatch: pytest.Monkey
                 looks = len(node.transitions)
                 await node.until(lambda: len(node.transitions) > looks + 3)
                 assert kubelet.devices == held
-                kubelet.hear()
+                kubelet.unknown.clear()
                 await kubelet.remove("ml/train")
                 await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
 

@@ -91,11 +91,11 @@ def _group(api_version: str) -> dict[str, Any]:
 
 
 def _resource(kind: ResourceType) -> dict[str, Any]:
-    resource: dict[str, Any] = {
+    return {
         "name": kind.plural,
         "singularName": kind.kind.lower(),
+        "shortNames": [kind.short] if kind.short else [],
         "namespaced": kind.namespaced,
         "kind": kind.kind,
         "verbs": _VERBS,
     }
-    return resource | ({"shortNames": [kind.short]} if kind.short else {})

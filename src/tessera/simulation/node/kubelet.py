@@ -109,14 +109,10 @@ class Kubelet:
         await self._changed()
 
     async def restart(self, unknown: Iterable[str] = ()) -> None:
-        """Stop and start; pods keep their devices. PodResources does not list the `unknown` pods until `hear` is called."""
+        """Stop and start; pods keep their devices. PodResources does not list those in `unknown`."""
         await self.stop()
         self.unknown = {*unknown}
         await self.start()
-
-    def hear(self) -> None:
-        """Every source of pods has spoken."""
-        self.unknown.clear()
 
     async def hang_up(self, resource: str) -> None:
         """End the stream of one plugin; the plugin must register again."""

@@ -34,6 +34,7 @@ class SimulatedNode:
 
     def __init__(self, spec: NodeSpec, store: Store, events: Events, folder: Path) -> None:
         self.spec = spec
+        self.name = spec.name
         self.folder = folder  # like /var/lib/kubelet
         self.cdi_folder = folder / "cdi"
         self.state_folder = folder / "state"
@@ -45,10 +46,6 @@ class SimulatedNode:
         self.kubelet = Kubelet(folder, self._look.set)
         self.drivers = Drivers(folder)
         self._uids: dict[Key, str] = {}  # pods that were looked at, whether they run or were turned away
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
 
     async def start(self) -> None:
         """Put the node's files in place, start its kubelet, and register it."""
