@@ -203,6 +203,9 @@ class Taints:
             if (placed and effect != "NoExecute") or (transient and is_transient(key, transient)):
                 continue
             work.spend(at_a_time(len(rows)))
+            if not by_kind:
+                found |= reduce(or_, rows.values())
+                continue
             kinds = ((key, effect), (key, ""), ("", effect), ("", ""))
             found |= _untolerated(rows, [one for kind in kinds for one in by_kind.get(kind, ())])
         return found
