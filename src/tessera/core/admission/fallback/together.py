@@ -20,6 +20,7 @@ from tessera.core.values import value
 MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
 _LOOKS_BEFORE_TRIALS: Final = 300  # most searches have ended by then
 _MOST_TRIED: Final = 5_000  # looks of all trials: some five milliseconds
+_TRIED_BY_A_REFUSAL: Final = 50  # trials know nothing of injection: where it refuses much, they help little
 
 
 @value
@@ -118,7 +119,9 @@ class Together:
         `nodes` have room for what was chosen so far: each choice only narrows them down.
         """
         if place == len(self._asked):
-            return self._accepts(self._chosen, nodes)
+            accepted = self._accepts(self._chosen, nodes)
+            self._tried += 0 if accepted else _TRIED_BY_A_REFUSAL
+            return accepted
         after = self._ahead[place + 1]
         nodes &= after.nodes
         for to, order, changed in self._lists[place]:
