@@ -226,6 +226,17 @@ def test_trying_a_pod(world: World, chromium: "Browser") -> None:
     assert world.api.get("/api/v1/pods")["items"] == []
 
 
+def test_the_answer_is_in_the_window(world: World, chromium: "Browser") -> None:
+    """On a usual screen, 1,440 × 900, what Explain answers is seen without scrolling."""
+    with Tab.open(chromium, world.url, width=1440, height=900) as tab:
+        tab.page.click("#try button")
+        tab.page.wait_for_selector("#explanation:not([hidden])")
+        box = """() => { const box = document.getElementById("explanation").getBoundingClientRect();
+            const aside = document.querySelector("aside").getBoundingClientRect();
+            return [Math.max(0, aside.top) <= box.top, box.bottom <= Math.min(innerHeight, aside.bottom), box.height > 100]; }"""
+        until(lambda: tab.page.evaluate(box), [True, True, True])
+
+
 def test_pod_that_waits_opens_the_answer(world: World, chromium: "Browser") -> None:
     """A click on a pod that waits shows what `tessera why` says of it; Escape leads back."""
     with Tab.open(chromium, world.url) as tab:

@@ -56,12 +56,12 @@ def pod(
 ) -> DashboardPod:
     """A pod that asks, and maybe holds devices by their ids; `asks` by short names, dots as underscores.
 
-    `claim`: the alternatives of a bridged one.
+    `held` as a kubelet writes it: by resource, or by `claim:name/request`. `claim`: the alternatives of a bridged one.
     """
     resources = {
         (f"{MIG}{key[1:].replace('_', '.')}" if key[0] == "p" else key): n for key, n in asks.items()
     }
-    resources |= {key: len(ids) for key, ids in (held or {}).items() if key not in resources}
+    resources = {key: len(ids) for key, ids in (held or {}).items() if ":" not in key} | resources
     allocated = [
         {"name": k, "resources": [{"resourceID": i} for i in ids]} for k, ids in (held or {}).items()
     ]

@@ -73,7 +73,9 @@ def test_pods_on_the_tiles_that_claims_name():
     bridged = pod(
         "a", "n", claim="1*3g.30gb=3g.30gb/tessera-any,2g.20gb/tessera-any", record="3g.30gb->2g.20gb"
     )
-    for pods in ([], [bridged], [pod("a", "n", p2g_20gb=1)]):
+    told = {"claim:tessera-gpu/gpu-0": ["gpu.tessera.dev/claim=u-1-gpu-0-mig-2g-20gb-2"]}
+    by_kubelet = pod("a", "n", told, claim="1*2g.20gb=2g.20gb/tessera-any")  # from Kubernetes 1.36 on
+    for pods in ([], [bridged], [pod("a", "n", p2g_20gb=1)], [by_kubelet]):
         mosaic = laid_out(one, pods, claimed)
         assert drawn(mosaic) == [["2g.20gb@0+2", "2g.20gb@2+2 ml/a", "3g.30gb@4+3 claim ml/c"]]
         assert mosaic.loose == {}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.product import product_named
 from tessera.inventory.inventory import held_by
 from tessera.inventory.layouts import placed_devices
@@ -51,6 +51,15 @@ def described(**annotations):
 def test_devices_that_a_pod_holds(status, held):
     """As its kubelet wrote them down, of the resources that are asked about; nothing where it did not."""
     assert held_by(decode_pod(json.dumps({"metadata": {}, "status": status}).encode()), is_any_gpu) == held
+
+
+def test_devices_of_claims_are_no_devices_of_a_plugin():
+    """A 1.36 kubelet lists a claim's devices too, by the names of claim and request and by CDI names: the claim has them."""
+    by_claim = {"name": "claim:tessera-gpu/gpu-0", "resources": [{"resourceID": "gpu.tessera.dev/claim=u-1-x"}]}
+    listed = [{"name": "claim:mine", "resources": [{"resourceID": "d/n/x"}]}, by_claim, {"name": TWO, "resources": [{"resourceID": "MIG-1"}]}]
+    status = {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": listed}]}
+    pod = decode_pod(json.dumps({"metadata": {}, "status": status}).encode())
+    assert held_by(pod, lambda _: True) == held_by(pod, is_extended) == ((TWO, "MIG-1"),)
 
 
 def test_devices_have_the_ids_that_the_node_tells():

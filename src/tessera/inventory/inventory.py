@@ -192,7 +192,7 @@ Held = tuple[tuple[str, str], ...]  # resource, device id
 
 
 def held_by(pod: PodIn, keep: Callable[[str], bool]) -> Held:
-    """The devices that a pod holds, by their ids.
+    """The devices that a pod holds, by their ids; those that it has by claims are in the claims.
 
     Kubelets write the ids into the status of containers (`allocatedResourcesStatus`, on by default from Kubernetes 1.36). Elsewhere
     the API has only numbers, and this is empty.
@@ -201,7 +201,7 @@ def held_by(pod: PodIn, keep: Callable[[str], bool]) -> Held:
         (allocated.name, device.id)
         for container in pod.status.container_statuses or ()
         for allocated in container.allocated_resources_status or ()
-        if keep(allocated.name)
+        if keep(allocated.name) and not allocated.by_claim
         for device in allocated.resources or ()
     )
 

@@ -28,6 +28,7 @@ byId("try").addEventListener("submit", async (event) => {
   output.textContent = text;
   output.classList.toggle("bad", !good);
   output.hidden = false;
+  output.scrollIntoView({ block: "nearest" }); // it stands below the form, and that may be below the window
 });
 byId("yaml").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.ctrlKey) byId("try").requestSubmit();

@@ -73,8 +73,12 @@ class AllocatedDevice(Part):
 
 
 class AllocatedResource(Part):
-    name: str = ""
+    name: str = ""  # a resource of the container; or `claim:name/request`, for devices of DRA
     resources: list[AllocatedDevice] | None = None
+
+    @property
+    def by_claim(self) -> bool:
+        return self.name.startswith("claim:")
 
 
 class ActualResources(Part):
