@@ -237,6 +237,16 @@ def test_the_answer_is_in_the_window(world: World, chromium: "Browser") -> None:
         until(lambda: tab.page.evaluate(box), [True, True, True])
 
 
+def test_pods_that_wait_alike_are_one_row(world: World, chromium: "Browser") -> None:
+    """Pods of one generated name that ask for the same: one row, how many, and the answer about the oldest of them."""
+    with Tab.open(chromium, world.url) as tab:
+        for number in range(12):
+            world.api.create(pod(f"night-{number}", "nvidia.com/gpu", 3, generateName="night-"))
+        until(lambda: tab.texts("#pending-count"), ["12 in 1 group"])
+        (row,) = tab.texts("#pending button.who")
+        assert row.endswith(" and 11 more of night-*")
+
+
 def test_pod_that_waits_opens_the_answer(world: World, chromium: "Browser") -> None:
     """A click on a pod that waits shows what `tessera why` says of it; Escape leads back."""
     with Tab.open(chromium, world.url) as tab:

@@ -92,11 +92,11 @@ def test_pending():
     assert parts["pending"]["count"] == 1
     (row,) = parts["pending"]["longest"]
     assert row == {
-        "namespace": "ml", "pod": "b", "asks": "2g.20gb ×2", "record": "3g.30gb->2g.20gb",
+        "namespace": "ml", "pod": "b", "owner": "b", "count": 1, "asks": "2g.20gb ×2", "record": "3g.30gb->2g.20gb",
         "why": "0/1 nodes are available.", "since": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     one.put_pod(pod("b", "n", p2g_20gb=2))
-    assert news(one)[0]["pending"] == {"count": 0, "longest": []}
+    assert news(one)[0]["pending"] == {"count": 0, "groups": 0, "longest": []}
     one.remove_pod(Key("ml", "b"))
     assert json.loads(one.parts()["totals"]) == []
 

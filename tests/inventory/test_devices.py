@@ -55,8 +55,15 @@ def test_devices_that_a_pod_holds(status, held):
 
 def test_devices_of_claims_are_no_devices_of_a_plugin():
     """A 1.36 kubelet lists a claim's devices too, by the names of claim and request and by CDI names: the claim has them."""
-    by_claim = {"name": "claim:tessera-gpu/gpu-0", "resources": [{"resourceID": "gpu.tessera.dev/claim=u-1-x"}]}
-    listed = [{"name": "claim:mine", "resources": [{"resourceID": "d/n/x"}]}, by_claim, {"name": TWO, "resources": [{"resourceID": "MIG-1"}]}]
+    by_claim = {
+        "name": "claim:tessera-gpu/gpu-0",
+        "resources": [{"resourceID": "gpu.tessera.dev/claim=u-1-x"}],
+    }
+    listed = [
+        {"name": "claim:mine", "resources": [{"resourceID": "d/n/x"}]},
+        by_claim,
+        {"name": TWO, "resources": [{"resourceID": "MIG-1"}]},
+    ]
     status = {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": listed}]}
     pod = decode_pod(json.dumps({"metadata": {}, "status": status}).encode())
     assert held_by(pod, lambda _: True) == held_by(pod, is_extended) == ((TWO, "MIG-1"),)

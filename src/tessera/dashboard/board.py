@@ -8,7 +8,7 @@ is made when a browser asks for it.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -17,17 +17,16 @@ from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import is_known
 from tessera.core.mig.layout import NodeLayout
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, asks_of, moment
+from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, moment
 from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
+from tessera.dashboard.pending import pending_part
 from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
 from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import held_amounts
 from tessera.kube.watch.resource import Key
 from tessera.serving.metrics import Family
-
-_MOST_PENDING: Final = 200
 
 Parts = Mapping[str, bytes]  # name → JSON
 
@@ -261,7 +260,7 @@ class Board:
             case "totals":
                 return self._counted().rows(bounded(self._capacity.asked, self._known.__contains__))
             case "pending":
-                return self._pending()
+                return pending_part(self._on.get("", {}).values(), {})
             case "admissions":
                 return self._admissions.shown()
             case _:
@@ -280,24 +279,6 @@ class Board:
         mosaic = mosaic_of(seen, self._readable(one)[0], pods, self._claimed.get(name, {}))
         rows = resource_rows(self._capacity.usage(name), {})
         return {"cards": mosaic.cards, "loose": mosaic.loose, "resources": rows}
-
-    def _pending(self) -> Any:
-        """Those that wait longest first; all are counted, some are shown."""
-        waiting = sorted(self._on.get("", {}).values(), key=lambda one: (one.use.created, one.use.name))
-        return {
-            "count": len(waiting),
-            "longest": [
-                {
-                    "namespace": one.use.namespace,
-                    "pod": one.use.name,
-                    "asks": asks_of(one.use),
-                    "record": one.use.record,
-                    "why": one.why,
-                    "since": one.use.created,
-                }
-                for one in waiting[:_MOST_PENDING]
-            ],
-        }
 
     def _readable(self, one: DashboardNode) -> tuple[NodeLayout | None, str]:
         """A node's layout; None when there is none, or when it cannot be read, and why not."""

@@ -9,7 +9,7 @@ from tessera.core.kubernetes.resources import is_extended
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
-from tessera.protocol.kubernetes.pod import decode_pod, pod_use_of
+from tessera.protocol.kubernetes.pod import PodMetadata, decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
 
 
@@ -27,6 +27,7 @@ class DashboardPod:
     phase: str
     why: str = ""  # it has no node yet, in the scheduler's words
     held: Held = ()  # empty where the kubelet does not say which devices it gave
+    owner: str = ""  # `Job night`, or how its name begins; only of one that has no node
 
 
 def read_node(raw: bytes) -> DashboardNode:
@@ -50,6 +51,12 @@ def read_pod(raw: bytes) -> DashboardPod:
     pod = decode_pod(raw)
     status, scheduled = pod.status, pod.status.condition("PodScheduled")
     why = (scheduled.message or scheduled.reason) if scheduled.status == "False" else ""
-    return DashboardPod(
-        pod_use_of(pod, is_extended), status.phase, why or status.message, held_by(pod, is_extended)
-    )
+    use = pod_use_of(pod, is_extended)
+    owner = "" if use.node else _owner(pod.metadata)
+    return DashboardPod(use, status.phase, why or status.message, held_by(pod, is_extended), owner)
+
+
+def _owner(metadata: PodMetadata) -> str:
+    if (controller := metadata.controller) is not None:
+        return f"{controller.kind} {controller.name}"
+    return f"{metadata.generate_name}*" if metadata.generate_name else metadata.name

@@ -23,15 +23,19 @@ const name = (who) => make("span", { classes: ["who"], text: who });
 const entry = (kind, when, who, what, ...why) => make("li", { classes: [kind] }, moment(when), typeof who === "string" ? name(who) : who, " ",
   make("span", { classes: ["arrow"], text: what }), ...why.filter(Boolean).map((text) => make("span", { classes: ["why"], text })));
 
-// a pod that waits opens the answer to why
-function asking({ namespace, pod }) {
-  const button = make("button", { type: "button", classes: ["who"], text: `${namespace}/${pod}`, title: "Why does it wait?" });
+const number = (count) => count.toLocaleString("en");
+
+// pods that wait open the answer to why: of a group, the one that waits longest
+function asking({ namespace, pod, owner, count }) {
+  const text = `${namespace}/${pod}${count > 1 ? ` and ${number(count - 1)} more of ${owner}` : ""}`;
+  const button = make("button", { type: "button", classes: ["who"], text, title: `Why does ${pod} wait?` });
   button.addEventListener("click", () => answer(namespace, pod));
   return button;
 }
 
-export function drawPending({ count, longest }) {
-  byId("pending-count").textContent = count > longest.length ? `${count}, the ${longest.length} that wait longest` : count || "";
+export function drawPending({ count, groups, longest }) {
+  const more = groups > longest.length ? `, the ${longest.length} groups that wait longest` : groups < count ? ` in ${groups} group${groups > 1 ? "s" : ""}` : "";
+  byId("pending-count").textContent = count ? number(count) + more : "";
   drawLog("pending", longest, (row) => entry("pending", row.since, asking(row),
     row.asks + (row.record ? `  (${arrow(row.record)})` : ""), row.why || "waiting for the scheduler"));
 }
