@@ -1,4 +1,4 @@
-"""The root command: which commands there are, how every one of them ends; and `version` and `help`.
+"""The root command: which commands there are, and how every one of them ends.
 
 Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
@@ -12,9 +12,8 @@ from typing import Any, Final
 import click
 
 from tessera import __version__
-from tessera.cli.common import completing
 from tessera.cli.common.lazy import LazyGroup, Table
-from tessera.cli.common.output import Output, output_option, write_what_the_locale_can
+from tessera.cli.common.locales import write_what_the_locale_can
 from tessera.core.errors import TesseraError
 
 EXIT_FAILED: Final = 1
@@ -42,8 +41,8 @@ COMMANDS: Final[Table] = {
     "demo": ("demo.command:command", "See what Tessera does, story by story."),
     "config": ("config:command", "Check the configuration file, print an example or its schema."),
     "completion": ("completion:command", "Print the shell completion script for bash, zsh or fish."),
-    "version": ("app:version", "Print the version."),
-    "help": ("app:explain", "Explain a command."),
+    "version": ("about:version", "Print the version."),
+    "help": ("about:explain", "Explain a command."),
 }
 
 
@@ -78,28 +77,6 @@ def tessera() -> None:
     Tessera admits pods that ask for GPU slices, gives them what the cluster really offers and the CPU and memory
     that their GPUs need, and turns MIG layouts into node resources.
     """
-
-
-@click.command()
-@output_option("text")
-def version(output: Output) -> None:
-    """Print the version of this command, as --version does."""
-    output.show(lambda: {"version": __version__}, lambda _: [f"tessera {__version__}"])
-
-
-@click.command()
-@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=completing.commands)
-@click.pass_context
-def explain(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a command: `tessera help mig plan` prints what `tessera mig plan --help` does."""
-    here = ctx.find_root()
-    for word in words:
-        if not isinstance(here.command, click.Group):
-            raise click.UsageError("it has no subcommands", here)
-        name, found, _ = here.command.resolve_command(here, [word])
-        assert found is not None  # noqa: S101 # else there was a UsageError
-        here = click.Context(found, info_name=name, parent=here)
-    click.echo(here.command.get_help(here), color=here.color)
 
 
 def run(args: list[str] | None = None) -> int:

@@ -4,13 +4,12 @@ A command names the forms that it draws itself (`table`, `wide`, …), and gives
 documents in the same forms: JSON, YAML, and kubectl's JSONPath templates.
 """
 
-import codecs
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
-from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,21 +23,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DOCUMENTS: Final = ("json", "yaml")
 _JSONPATH: Final = "jsonpath="
-# what looks alike in ASCII, for a terminal or file whose encoding lacks the character
-_ALIKE: Final = {
-    **dict.fromkeys("┌┬┐└┴┘", "+"),
-    "─": "-",
-    "│": "|",
-    "→": "->",
-    "←": "<-",
-    "×": "x",
-    "…": "...",
-    "✓": "+",
-    "✗": "x",
-    "≤": "<=",
-}
-_HANDLER: Final = "tessera-alike"
-_ASCII: Final = "tessera-ascii"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,28 +152,3 @@ def output_option(*drawn: str, default: str | None = None, text: str = "") -> Ca
 
 
 no_headers_option: Final = option("--no-headers", "Print tables without headings.")
-
-
-def write_what_the_locale_can(*streams: TextIO) -> None:
-    """Let streams that do not write UTF-8 replace the characters that they lack by ASCII that looks alike."""
-    codecs.register_error(_HANDLER, _alike)
-    codecs.register(_ascii)
-    for stream in streams:
-        if stream.encoding and "utf" not in stream.encoding.lower():
-            encoding = _ASCII if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
-            stream.reconfigure(encoding=encoding, errors=_HANDLER)  # type: ignore[attr-defined] # the text streams of a process have it
-
-
-def _alike(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    return "".join(_ALIKE.get(character, "?") for character in missing), error.end
-
-
-def _ascii(name: str) -> codecs.CodecInfo | None:
-    """ASCII by a name that click does not know: click writes to a stream of plain ASCII in UTF-8, whatever the locale says."""
-    if name.replace("_", "-") != _ASCII:
-        return None
-    codec = codecs.lookup("ascii")
-    return codecs.CodecInfo(*codec, codec.incrementalencoder, codec.incrementaldecoder, _ASCII)

@@ -1,0 +1,29 @@
+"""`tessera version` and `tessera help`."""
+
+import click
+
+from tessera import __version__
+from tessera.cli.common import completing
+from tessera.cli.common.output import Output, output_option
+
+
+@click.command()
+@output_option("text")
+def version(output: Output) -> None:
+    """Print the version of this command, as --version does."""
+    output.show(lambda: {"version": __version__}, lambda _: [f"tessera {__version__}"])
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=completing.commands)
+@click.pass_context
+def explain(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Explain a command: `tessera help mig plan` prints what `tessera mig plan --help` does."""
+    here = ctx.find_root()
+    for word in words:
+        if not isinstance(here.command, click.Group):
+            raise click.UsageError("it has no subcommands", here)
+        name, found, _ = here.command.resolve_command(here, [word])
+        assert found is not None  # noqa: S101 # else there was a UsageError
+        here = click.Context(found, info_name=name, parent=here)
+    click.echo(here.command.get_help(here), color=here.color)
