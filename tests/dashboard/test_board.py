@@ -393,6 +393,28 @@ def test_dra():
     assert "resources" not in changed["node/a"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "served", "trouble"),
+    [
+        ({}, True, None),
+        ({"tessera.dev/devices": "dra"}, False, None),
+        ({"nvidia.com/mig.config.state": "success", f"{MIG}1g.10gb.count": "7"}, False, None),
+        ({}, False, ["2 2g.20gb unhealthy or leaving"]),
+    ],
+    ids=["served by DRA", "the driver comes", "cut otherwise", "no plugin"],
+)
+def test_a_capacity_that_the_kubelet_only_remembers(labels, served, trouble):
+    """A node that moved to DRA, or was cut otherwise, is in no trouble because its kubelet remembers the device plugin."""
+    one = board()
+    one.dra.follow(one.dra_changed, lambda: None)
+    status = {"allocatable": {f"{MIG}2g.20gb": "0"}, "capacity": {f"{MIG}2g.20gb": "2"}}
+    one.put_node(read_node(raw({"metadata": {"name": "a", "labels": labels}, "status": status})))
+    if served:
+        classes = [decode_class(raw(class_("two", resource=MIG + "2g.20gb")))]
+        one.dra.take(classes, [decode_slice(raw(slice_("s", device("x"), node="a")))], [])
+    assert news(one)[0]["node/a"].get("trouble") == trouble
+
+
 def test_fault_48_invented_resources_fill_nothing():
     """A tenant's pods with thousands of resources that no node has: metrics, history and the tables stay small."""
     one = board()

@@ -3,6 +3,8 @@
 import asyncio
 import copy
 import json
+from collections import Counter
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -36,9 +38,9 @@ from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import Document, Store
 from tessera.solver import highs
-from tessera.webhook.offline import admit_again
+from tessera.webhook.offline import admit, admit_again
 from tests.build import MIG, bridged
-from tests.diagnosis.clusters import CLASSES, QUOTAS, node, pod
+from tests.diagnosis.clusters import CLASSES, QUOTAS, REPLICA_SETS, node, pod
 from tests.diagnosis.in_process import client_of
 from tests.diagnosis.test_devices import device_class
 
@@ -182,6 +184,39 @@ def served_by_dra(draw: st.DrawFn) -> Cluster:
         ],
         kinds.PODS: pods,
         kinds.NAMESPACES: [{"metadata": {"name": "team"}}],
+    }
+
+
+@st.composite
+def siblings_under_a_quota(draw: st.DrawFn) -> Cluster:
+    """A ReplicaSet that wants three pods and has one or two, in a namespace with a quota that counts them."""
+    asked = draw(st.sampled_from(PROFILES[:2]))
+    counts = draw(st.dictionaries(st.sampled_from(PROFILES), st.integers(1, 3), min_size=1))
+    given = asked if asked in counts else PROFILES[0]
+    record = {} if given == asked else {RECORD: f"{asked}->{given}"}
+    owner = {"kind": "ReplicaSet", "name": "web", "controller": True}
+    own = [
+        pod(
+            f"web-{number}",
+            {given: 1},
+            on=draw(st.sampled_from(["", "n0"])),
+            annotations=record,
+            metadata={"ownerReferences": [dict(owner)]},
+        )
+        for number in range(draw(st.integers(1, 2)))
+    ]
+    others = [pod(f"h{number}", {PROFILES[0]: 1}) for number in range(draw(st.integers(0, 1)))]
+    used = Counter(name for one in (*own, *others) for name in _requests(one) if name.startswith(MIG))
+    hard = {f"requests.{MIG}{name}": str(draw(st.integers(1, 3))) for name in PROFILES[:2]}
+    status = {"hard": hard, "used": {name: str(used[name.removeprefix("requests.")]) for name in hard}}
+    template = pod("x", {asked: 1}, annotations=draw(st.sampled_from([{}, {}, {POLICY: "smaller"}])))
+    spec = {"replicas": 3, "template": {"metadata": template["metadata"], "spec": template["spec"]}}
+    return {
+        kinds.NODES: [node("n0", counts)],
+        kinds.PODS: [*own, *others],
+        kinds.NAMESPACES: [{"metadata": {"name": "team"}}],
+        QUOTAS: [{"metadata": {"name": "gpus"}, "status": status}],
+        REPLICA_SETS: [{"metadata": {"name": "web"}, "spec": spec}],
     }
 
 
@@ -359,6 +394,42 @@ def _end(store: Store, name: str) -> None:
 def test_everybody_says_the_same(cluster: Cluster):
     """`doctor` and `admit` say what `why` says, the scheduler agrees, and each remedy of `why` makes the pod run."""
     agree(cluster)
+
+
+def _owned(uid: str, one: Document) -> None:
+    for owner in one["metadata"].get("ownerReferences", ()):
+        owner["uid"] = uid
+
+
+@given(siblings_under_a_quota())
+def test_a_workloads_next_pod_is_judged_as_admission_would(cluster: Cluster):
+    """Of a workload that lacks pods `why` says what the webhook says of the next one, beside all that its pods use of a quota."""
+    server = serving(cluster)
+    (controller,) = server.store.list(REPLICA_SETS)
+    for one in cluster[kinds.PODS]:
+        _change_pod(
+            server.store, one["metadata"]["name"], partial(_owned, controller.document["metadata"]["uid"])
+        )
+    document = {"apiVersion": "apps/v1", "kind": "ReplicaSet", **controller.document}
+    cluster_seen = asyncio.run(examined(server)).cluster
+    (reviewed,) = admit(document, cluster_seen.offers, Policy(), "team").reviewed.values()
+    message = getattr(reviewed.would, "message", "it was full")
+    denied = f'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: {message}'
+    event = {
+        "metadata": {"name": "web.1"},
+        "involvedObject": {"kind": "ReplicaSet", "name": "web"},
+        "reason": "FailedCreate",
+        "type": "Warning",
+        "message": denied,
+    }
+    server.store.create(kinds.EVENTS, event, "team")
+    gatherer = Gatherer(client_of(server), "team", policy=Policy())
+    found = diagnose(*asyncio.run(gatherer.gather("replicaset", "web")), highs)
+    assert found.cause == "rejected"
+    rejected = isinstance(reviewed.would, Denied)
+    assert ("wait" not in [one.kind for one in found.remedies]) is rejected
+    last = found.admission[-1].removeprefix("created now it would ")
+    assert last.startswith("be rejected for the same reason" if rejected else ("be changed", "stay as it is"))
 
 
 @given(served_by_dra())

@@ -169,6 +169,52 @@ async def test_extended_resources(classes: Any, slices: Any, claims: Any, answer
     assert found.answer == f"pod team/p waits: {answer}"
 
 
+@pytest.mark.parametrize(
+    ("labels", "slices", "answer"),
+    [
+        ({"tessera.dev/devices": "dra"}, [], f"no node offers 1 × 2g.20gb; no ResourceSlice has a device of class {TWO}, which stands for it"),
+        ({}, [devices("1g.10gb")], f"no node offers 1 × 2g.20gb; no ResourceSlice has a device of class {TWO}, which stands for it"),
+        ({}, [devices("2g.20gb")], "1 × 2g.20gb is taken on node a (2g.20gb: 1 of 1 in use)"),
+    ],
+    ids=["the driver comes", "cut otherwise", "held"],
+)  # fmt: skip
+async def test_a_node_that_moved_to_dra(labels: Any, slices: Any, answer: str):
+    """The kubelet remembers a device plugin that has stopped: its capacity is no unhealthy devices, and no plugin is missed."""
+    moved = node("a", {"2g.20gb": 0, "3g.30gb": 0}, capacity={"2g.20gb": 4, "3g.30gb": 1}, labels=labels)
+    small = device_class("one", stands_for=MIG + "1g.10gb", profile="1g.10gb")
+    objects = {
+        kinds.NODES: [moved],
+        kinds.PODS: [pod("p", {"2g.20gb": 1})],
+        CLASSES: [SERVING, small],
+        kinds.RESOURCE_SLICES: slices,
+        CLAIMS: [HELD] if slices else [],
+    }
+    found = await why("p", objects)
+    assert found.answer == f"pod team/p waits: {answer}"
+    assert not any("recover" in one.text or "comes back" in one.text for one in found.remedies)
+
+
+async def test_a_container_that_the_kubelet_takes_for_a_device_plugins():
+    """After a node's move to DRA the kubelet starts no container with what the plugin served: the remedy is named."""
+    said = (
+        "no devices found allocated in local cache for pod u, container main, resource nvidia.com/mig-2g.20gb"
+    )
+    waits = {"waiting": {"reason": "CreateContainerConfigError", "message": said}}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "main", "state": waits}]}
+    one = pod("p", {"2g.20gb": 1}, on="a", status=status)
+    found = await why("p", {kinds.NODES: [node("a", {})], kinds.PODS: [one]})
+    assert (found.cause, found.answer) == (
+        "starts",
+        f"pod team/p has node a with 1 × 2g.20gb, and a container waits: CreateContainerConfigError: {said}",
+    )
+    (remedy,) = found.remedies
+    assert (remedy.kind, remedy.commands) == ("wait", ("systemctl restart kubelet   # on node a",))
+    assert remedy.text == (
+        "the kubelet of node a forgets the device plugin that served this before the node moved to DRA: five minutes after the "
+        "plugin stopped, or when the kubelet is restarted; it tries again by itself"
+    )
+
+
 async def test_what_may_not_be_read():
     """Without the rights for DRA, a pod with claims is told what could not be read; one without loses nothing."""
     rights = frozenset({"deviceclasses", "resourceslices", "resourceclaims"})

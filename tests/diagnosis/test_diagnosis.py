@@ -1,9 +1,11 @@
 """Why a pod waits, was changed or was never created: prepared situations, each with its first line."""
 
+import copy
 from typing import Any
 
 import pytest
 
+from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Denied
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
@@ -19,6 +21,7 @@ from tests.build import pod as core_pod
 from tests.diagnosis.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
 
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
+MINIMUM = "gpu-webhook.k8s.io/min-memory"
 LAYOUT = """\
 version: v1
 mig-configs:
@@ -268,6 +271,18 @@ async def test_pods_that_must_end_before_a_card_can_be_cut():
     ]
 
 
+async def test_a_full_card_of_the_very_slices_that_are_asked_for():
+    """Where the pods that must end hold what is asked for, no card is to be cut: their end is all that is needed."""
+    full = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", f"[{', '.join(['1g.10gb'] * 7)}]")
+    one = node("a", {"1g.10gb": 7}, labels=H200, annotations={"run.ai/mig.config": full})
+    pods = [pod(f"h{number}", {"1g.10gb": 1}, on="a") for number in range(7)]
+    found = await why("p", {kinds.NODES: [one], kinds.PODS: [*pods, pod("p", {"1g.10gb": 1})]})
+    assert found.answer == "pod team/p waits: 1 × 1g.10gb is taken on node a (1g.10gb: 7 of 7 in use)"
+    assert [(one.kind, one.text) for one in found.remedies] == [
+        ("pod-ends", "a pod ends on node a: team/h0 (1 × 1g.10gb, for 3 h)")
+    ]
+
+
 @pytest.mark.parametrize(
     ("annotations", "namespace", "config", "text"),
     [
@@ -383,6 +398,81 @@ async def test_a_pods_own_use_does_not_count_against_it():
     assert found.admission[-1].startswith("created now it would be changed: 2g.20gb is not offered, 1g.10gb")
 
 
+OWNED = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}]}
+
+
+async def test_a_siblings_use_counts_against_the_next_pod():
+    """Of a workload whose next pod a full quota keeps out, the pods that run count: it is rejected still, and more room helps."""
+    over = 'over the quota "gpus": 1 used and 1 needed of 1'
+    message = f'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: {over}'
+    first = pod("web-1", {"1g.10gb": 1}, on="a", metadata=copy.deepcopy(OWNED))
+    first["metadata"]["annotations"] = {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"}
+    nodes = [node("a", {"1g.10gb": 4})]
+    objects = {**refused(message, {"2g.20gb": 1}), kinds.NODES: nodes, kinds.PODS: [first]}
+    found = await why("rs/web", {**objects, QUOTAS: [quota(1, 1)]}, uid="u")
+    assert found.answer == f"replicaset team/web has 1 of 2 pods: the webhook rejects them: {over}"
+    assert 'rule: replacements within the quota "gpus" (1g.10gb 1 of 1 used)' in found.admission
+    assert f"tried 1g.10gb ({over})" in found.admission[-1]
+    assert [(one.kind, one.text) for one in found.remedies] == [
+        ("quota", "a quota of namespace team (gpus) leaves room for 1g.10gb: it gets 1g.10gb in place of 2g.20gb when it is created again")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("annotations", "config", "text"),
+    [
+        ({MINIMUM: "20Gi"}, "", f"the pod's annotation {MINIMUM} is removed"),
+        ({}, "fallback: {minMemory: 20Gi}", "a smaller fallback.minMemory in the webhook's configuration"),
+        (
+            {},
+            "fallback: {minMemoryFraction: 0.75}",
+            "a smaller fallback.minMemoryFraction in the webhook's configuration",
+        ),
+        (
+            {},
+            "fallback: {minMemory: 20Gi, minMemoryFraction: 0.75}",
+            "smaller fallback.minMemory and fallback.minMemoryFraction in the webhook's configuration",
+        ),
+        (
+            {MINIMUM: "20Gi"},
+            "fallback: {minMemoryFraction: 0.75}",
+            f"no annotation {MINIMUM}, and smaller fallback.minMemory and fallback.minMemoryFraction in the webhook's configuration",
+        ),
+    ],
+)
+async def test_pods_below_a_minimum(annotations: Any, config: str, text: str):
+    """The minimum that keeps a workload's pods out is named as what would help, and the webhook's reason is said once."""
+    nodes, given = [node("a", {"1g.10gb": 1})], policy(config)
+    asks = core_pod(container(**{"2g.20gb": 1}), namespace="team", annotations=annotations)
+    reason = getattr(decide(asks, offers(core_node("a", **{"1g.10gb": 1})), given), "message", "")
+    assert "below the minimum" in reason
+    message = f'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: {reason}'
+    objects = {**refused(message, {"2g.20gb": 1}, annotations=annotations), kinds.NODES: nodes}
+    found = await why("rs/web", objects, policy=given)
+    assert found.answer == f"replicaset team/web has 0 of 2 pods: the webhook rejects them: {reason}"
+    assert found.admission[-1] == "created now it would be rejected for the same reason"
+    assert not any(reason in line for line in found.admission)
+    assert [one.text for one in found.remedies] == [
+        f"{text}: it gets 1g.10gb in place of 2g.20gb when it is created again"
+    ]
+
+
+async def test_a_layout_for_pods_that_are_rejected():
+    """Where a card can be cut for pods that the webhook rejects, that is told as for pods that wait."""
+    message = 'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: not offered'
+    mapping = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[3g.30gb, 1g.10gb, 1g.10gb, 1g.10gb]")
+    one = node("a", {"1g.10gb": 3, "3g.30gb": 1}, labels=H200, annotations={"run.ai/mig.config": mapping})
+    objects = refused(message, {"2g.20gb": 1}, annotations={MINIMUM: "40Gi"})
+    del objects[REPLICA_SETS][0]["spec"]["template"]["metadata"]["name"]
+    holder = pod("h", {"3g.30gb": 1}, on="a")
+    found = await why("rs/web", {**objects, kinds.NODES: [one], kinds.PODS: [holder]})
+    assert [(one.kind, one.text, one.commands) for one in found.remedies][-1] == (
+        "layout",
+        "node a is re-cut (card 0: 1 × 2g.20gb + 1 × 3g.30gb); pods that run keep what they hold",
+        (),
+    )
+
+
 @pytest.mark.parametrize(
     ("labels", "config", "by"),
     [
@@ -457,11 +547,10 @@ async def test_jobs_without_pods(spec: Any, status: Any, cause: str, answer: str
 
 async def test_deployment_names_the_pod_that_waits():
     """Of a ReplicaSet's pods the one that waits is told of, whatever the others do."""
-    owner = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}]}
     objects = refused("", {"1g.10gb": 1})
     pods = [
-        pod("web-1", {"1g.10gb": 1}, on="a", metadata=owner),
-        pod("web-2", {"1g.10gb": 1}, metadata=owner),
+        pod("web-1", {"1g.10gb": 1}, on="a", metadata=copy.deepcopy(OWNED)),
+        pod("web-2", {"1g.10gb": 1}, metadata=copy.deepcopy(OWNED)),
     ]
     found = await why(
         "rs/web",

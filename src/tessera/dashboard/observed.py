@@ -16,7 +16,12 @@ from tessera.protocol.mig.nodes import gpu_node
 @dataclass(frozen=True, slots=True)
 class DashboardNode(InventoryNode):
     cordoned: bool
-    unhealthy: Mapping[str, int]  # resource → devices that are there and not usable
+    not_allocatable: Mapping[str, int]  # resource → devices that only its capacity has
+
+    @property
+    def unhealthy(self) -> dict[str, int]:
+        """Resource → devices that are there and not usable."""
+        return {name: count for name, count in self.not_allocatable.items() if not self.node.is_stale(name)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ def read_node(raw: bytes) -> DashboardNode:
         node,
         gpu_node(decoded),
         cordoned=bool(decoded.spec.unschedulable),
-        unhealthy={resource: count for resource, count in missing.items() if count > 0},
+        not_allocatable={resource: count for resource, count in missing.items() if count > 0},
     )
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final, TypeVar
 
 from tessera.core.admission import explanation
@@ -133,11 +134,16 @@ def _variants(
             command = f"kubectl annotate namespace {namespace.name} {key}-"
             yield text, pod, _with(offers, _without(namespace, key)), policy, (command,)
     given = policy.fallback
+    no_minimum = replace(given, min_memory=None, min_memory_fraction=Fraction(0))
+    minimums = "smaller fallback.minMemory and fallback.minMemoryFraction"
     for setting, better in (
         ("fallback.enabled: true", replace(given, enabled=True)),
         ("fallback.downgrades: true", replace(given, downgrades=True)),
         ("fallback.upgrades: true", replace(given, upgrades=True)),
         ("fallback.wholeGPU: true", replace(given, whole_gpu=True)),
+        ("a smaller fallback.minMemory", replace(given, min_memory=None)),
+        ("a smaller fallback.minMemoryFraction", replace(given, min_memory_fraction=Fraction(0))),
+        (minimums, no_minimum),
     ):
         if better != given:
             allowing = replace(policy, fallback=better)
@@ -146,6 +152,10 @@ def _variants(
         domain = keys[0].partition("/")[0]
         text = f"the annotations {domain}/… of the pod and of namespace {namespace.name} are removed"
         yield text, _without(pod, *keys), _with(offers, _without(namespace, *keys)), policy, ()
+    if no_minimum != given:
+        view = _with(offers, _without(namespace, MIN_MEMORY_ANNOTATION)) if namespace else offers
+        text = f"no annotation {MIN_MEMORY_ANNOTATION}, and {minimums} in the webhook's configuration"
+        yield text, _without(pod, MIN_MEMORY_ANNOTATION), view, replace(policy, fallback=no_minimum), ()
 
 
 def _without(one: Annotated, *keys: str) -> Annotated:

@@ -10,6 +10,7 @@ from typing import Final
 
 from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.text import first_of
+from tessera.diagnosis.changes import Remedy
 from tessera.protocol.dra.objects import SliceReader, class_of
 from tessera.protocol.dra.selectors import Selectors
 from tessera.protocol.kubernetes.dra import ClaimIn, DeviceClassIn, SliceIn
@@ -19,6 +20,8 @@ _MOST_NAMED: Final = 3
 _CALLED: Final = (
     "device.driver == 'gpu.tessera.dev' && device.attributes['gpu.tessera.dev'].resource == '{resource}'"
 )
+# The kubelet's words (seen on 1.36.3) where it takes a resource that DRA serves for one of a device plugin that has gone.
+_NOT_IN_CACHE: Final = "no devices found allocated in local cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +152,14 @@ def standing_for(seen: SeenDevices, resource: str) -> str:
     if resource in seen.unserved:
         return f"ResourceSlices have such devices, but no device class has extendedResourceName: {resource}"
     return ""
+
+
+def on_start(node: str, told: str) -> tuple[Remedy, ...]:
+    """What helps a container that its kubelet does not start, by the kubelet's words."""
+    if _NOT_IN_CACHE not in told:
+        return ()
+    text = (
+        f"the kubelet of node {node} forgets the device plugin that served this before the node moved to DRA: five minutes after "
+        "the plugin stopped, or when the kubelet is restarted; it tries again by itself"
+    )
+    return (Remedy("wait", text, (f"systemctl restart kubelet   # on node {node}",)),)

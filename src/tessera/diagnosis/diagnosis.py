@@ -19,10 +19,11 @@ from tessera.diagnosis.admission import (
     who_observes,
 )
 from tessera.diagnosis.changes import Remedy
+from tessera.diagnosis.devices import on_start
 from tessera.diagnosis.evidence import RECENT, Evidence, SeenPod, SeenWorkload, Target
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of
 from tessera.diagnosis.remedies import Holder, by_layout, holders_of, on_nodes
-from tessera.diagnosis.waiting import Cause, WaitingPods
+from tessera.diagnosis.waiting import Cause, Waiting, WaitingPods
 from tessera.protocol.kubernetes.controllers import EventIn
 
 _DENIED: Final = "denied the request: "
@@ -52,7 +53,7 @@ def _diagnosed(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
     if workload is not None and (ended := workload.state.ended):
         return Diagnosis(title, Cause.OVER, f"{title} has ended ({ended})")
     if workload is not None and (refusal := _refusal(seen, workload)) is not None:
-        return _not_created(seen, workload, refusal)
+        return _not_created(seen, workload, refusal, solve)
     if target.pod is None:
         why = "its controller has made no pod yet, and reported no reason"
         if workload is None or not workload.state.wanted:
@@ -72,12 +73,10 @@ def _refusal(seen: Evidence, workload: SeenWorkload) -> EventIn | None:
     return recent[-1] if recent else None
 
 
-def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn) -> Diagnosis:
+def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve: Solver) -> Diagnosis:
     title, pod, message = workload.title, workload.template, refusal.message
     have = f"{workload.pods} of {workload.state.wanted} pods"
     admission = tuple(admission_of(seen, pod, pod))
-    about = refusal.involved_object
-    told = f"{about.kind} {about.name} was told: {message}"
     exceeded = exceeded_in(message)
     if exceeded is not None:
         words = ", ".join(
@@ -85,23 +84,27 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn) -> Di
             for name, text in exceeded.asked.items()
         )
         answer = f"{title} has {have}: quota {exceeded.quota} is exceeded ({words})"
-        remedies = tuple(by_quota(exceeded, pod.namespace))
+        about, remedies = refusal.involved_object, tuple(by_quota(exceeded, pod.namespace))
+        told = f"{about.kind} {about.name} was told: {message}"
         return Diagnosis(title, Cause.QUOTA, answer, (*admission, told), remedies=remedies)
     if _DENIED in message and "admission webhook" in message:
         reason = message.partition(_DENIED)[2]
         now = decide(pod, seen.offers, seen.policy)
         if isinstance(now, Denied):
-            remedies = tuple(by_policy(seen, pod))
+            remedies = (*by_policy(seen, pod), *by_layout(seen, pod, pod_use(pod, "Pending"), solve))
+            if now.message == reason:  # which is the answer
+                admission = (*admission[:-1], "created now it would be rejected for the same reason")
         else:
             text = f"nothing more: by now it is admitted ({now.reason}), and its controller tries again"
             remedies = (Remedy("wait", text),)
         answer = f"{title} has {have}: the webhook rejects them: {reason}"
         return Diagnosis(title, Cause.REJECTED, answer, admission, remedies=remedies)
     answer = f"{title} has {have}: they cannot be created: {message}"
-    return Diagnosis(title, Cause.NOT_CREATED, answer, (*admission, told))
+    return Diagnosis(title, Cause.NOT_CREATED, answer, admission)
 
 
 def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diagnosis:
+    judge, seen = WaitingPods(seen), replace(seen, offers=seen.offers.without(one.pod))
     status, node = one.state.status, one.pod.node_name
     title = one.name if target.workload is None else f"{target.title}: {one.name}"
     found = Diagnosis(
@@ -120,19 +123,22 @@ def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diag
         told = status.message or status.reason
         return plainly(Cause.OVER, f"has ended ({status.phase}{f': {told}' if told else ''})")
     if not node:
-        return _waits(seen, one, title, found, solve)
+        return _waits(seen, one, judge.why(one), title, found, solve)
     if (waiting := status.waiting) is not None:
         told = f"{waiting.reason}{f': {waiting.message}' if waiting.message else ''}"
-        return plainly(Cause.STARTS, f"has node {node}{got}, and a container waits: {told}")
+        starts = plainly(Cause.STARTS, f"has node {node}{got}, and a container waits: {told}")
+        return replace(starts, remedies=on_start(node, told))
     if status.phase == "Pending":
         events = [event for event in one.events if event.type == "Warning"]
         told = f": {events[-1].message}" if events else ""
-        return plainly(Cause.STARTS, f"has node {node}{got} and starts{told}")
+        starts = plainly(Cause.STARTS, f"has node {node}{got} and starts{told}")
+        return replace(starts, remedies=on_start(node, told))
     return plainly(Cause.RUNS, f"runs on node {node}{got}")
 
 
-def _waits(seen: Evidence, one: SeenPod, title: str, found: Diagnosis, solve: Solver) -> Diagnosis:
-    why = WaitingPods(seen).why(one)
+def _waits(
+    seen: Evidence, one: SeenPod, why: Waiting, title: str, found: Diagnosis, solve: Solver
+) -> Diagnosis:
     found = replace(found, cause=why.cause, answer=f"{title} waits: {why.answer}")
     if why.obstacle is not None:
         return replace(found, remedies=(Remedy("mend", why.obstacle.remedy, (why.obstacle.command,)),))

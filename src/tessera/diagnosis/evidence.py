@@ -87,7 +87,11 @@ class ObservedNodes:
         self._labels: dict[str, dict[str, list[ObservedNode]]] = {}
         for use in inventory.capacity.nodes():
             name, layout = use.node.name, _not_taken(inventory.gpus.get(use.node.name))
-            capacity = {r: int(has.value) for r, has in inventory.capacity_of.get(name, {}).items()}
+            capacity = {
+                resource: int(has.value)
+                for resource, has in inventory.capacity_of.get(name, {}).items()
+                if not use.node.is_stale(resource)
+            }
             plugin = None if plugins is None else plugins.get(name, False)
             desired = _resources_of(layout) if layout else {}
             one = ObservedNode(use, _offered(use.node), capacity, layout, desired, plugin, known)

@@ -216,7 +216,7 @@ class Gatherer:
             for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
                 reader.unseen.pop(resource.name, None)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        offers, policy = await self._offers(inventory, pod), await self._read_policy()
+        offers, policy = await self._offers(inventory), await self._read_policy()
         unseen = {**reader.unseen, **reader.left_out()}
         evidence = Evidence(
             self._clock.wall(), inventory, offers, policy, devices, plugins_by_node(plugins), unseen
@@ -259,8 +259,8 @@ class Gatherer:
         mine = [one for one in found if not uid or one.involved_object.uid in ("", uid)]
         return tuple(sorted(mine, key=lambda one: one.last_seen or 0.0))
 
-    async def _offers(self, inventory: DiagnosisInventory, pod: SeenPod | None) -> Offers:
-        """What decisions are made by: nodes, the namespace, and its quotas without what this pod uses of them."""
+    async def _offers(self, inventory: DiagnosisInventory) -> Offers:
+        """What decisions are made by: nodes, the namespace, and its quotas."""
         offers = Offers(one.node for one in inventory.capacity.nodes())
         space, reader = self._namespace, self._reader
         path = path_of("v1", "namespaces", name=space)
@@ -270,8 +270,7 @@ class Gatherer:
         for quota in await reader.each(
             "resourcequotas", path, {}, lambda raw: quota_of(decode_quota(raw), space)
         ):
-            if quota.hard:
-                offers.put_quota(quota if pod is None else quota.without(pod.pod))
+            offers.put_quota(quota)
         return offers
 
     async def _read_policy(self) -> Policy:

@@ -3,6 +3,7 @@
 A node's remedy has all that is needed there: a full node that is also cordoned must be opened, and pods on it must end.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -235,8 +236,9 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
                 changed = [n for n in place.cards if found.cards[n] != cards.present[n]]
                 cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
                 text = f"node {place.name} is re-cut ({cut}); pods that run keep what they hold"
-                command = "tessera mig plan --from-pending -o runai"
-                yield Remedy("layout", text, (command,), (_offers(seen, place, found),))
+                # pods that were never created are not among those that such a plan is for
+                commands = ("tessera mig plan --from-pending -o runai",) if pod.name else ()
+                yield Remedy("layout", text, commands, (_offers(seen, place, found),))
             return
     if not pending.waiting.to_plan:
         return
@@ -246,10 +248,13 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
     except InvalidInput:
         return
     if room.moves and (node := _room_on(seen, room, use.amounts)):
+        one = seen.nodes.by_name[node]
+        freed = sum((Counter(move.holds) for move in room.moves), Counter[str]())
+        if all(one.free(p.resource) + freed[p.resource] >= number for p, number in profiles.items()):
+            return  # they hold the very devices that are asked for: no cut is needed, `on_nodes` names them
         names = first_of([f"{move.pod} on {move.node}" for move in room.moves], _MOST_NAMED)
         asked = ",".join(f"{profile}={number}" for profile, number in profiles.items())
         ends = PodsEnd(tuple(move.pod for move in room.moves))
-        one = seen.nodes.by_name[node]
         counts = {p.resource: one.in_use(p.resource) + number for p, number in profiles.items()}
         yield Remedy(
             "layout",

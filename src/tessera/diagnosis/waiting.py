@@ -122,7 +122,7 @@ class WaitingPods:
         pod = one.pod
         key = (pod.namespace, tuple(sorted(pod.annotations.items())), request_of(pod).key)
         if key not in self._enforced:
-            would = decide(one.created, self._seen.offers, self._seen.policy)
+            would = decide(one.created, self._seen.offers.without(pod), self._seen.policy)
             self._enforced[key] = isinstance(would, Patched) and bool(would.replaced)
         return self._enforced[key]
 

@@ -87,8 +87,4 @@ def admit_again(
         own = pod_of(decode_lean_pod(msgspec.json.encode(pod)), "")
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(pod)}: {error}") from error
-    space = own.namespace
-    quotas = view.quotas.get(space)
-    if quotas is not None:
-        view = view.with_quotas(space, tuple(one.without(own) for one in quotas))
-    return admit(as_created(pod), view, policy, space, known)
+    return admit(as_created(pod), view.without(own), policy, own.namespace, known)

@@ -19,6 +19,7 @@ GPU_COUNT_LABEL: Final = "nvidia.com/gpu.count"
 _SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"  # none, time-slicing, mps
 _REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"  # how many share one GPU
 LAYOUT_STATE_LABEL: Final = "nvidia.com/mig.config.state"
+DEVICES_LABEL: Final = "tessera.dev/devices"  # `dra`: the DRA driver serves the node, not the device plugin
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 # Every kubelet states these: a node without them is one that was not measured yet, not one that has none.
 STATED_BY_EVERY_NODE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -94,6 +95,25 @@ class Node:
     def is_served(self, resource: str) -> bool:
         """Whether the scheduler takes a resource from DRA there, and not from a device plugin."""
         return resource in self.dra and not self.allocatable.get(resource)
+
+    def is_stale(self, resource: str) -> bool:
+        """Whether a capacity of this resource says nothing of unhealthy devices: no device plugin offers it there any more.
+
+        The kubelet remembers a plugin that has stopped for five minutes (devicemanager, endpointStopGracePeriod). So it is where
+        nothing is allocatable, and DRA serves the node's GPUs, or the node was cut, and its labels count other profiles only.
+        """
+        if self.allocatable.get(resource):
+            return False
+        if resource in self.dra:
+            return True
+        if is_any_gpu(resource) and (
+            self.labels.get(DEVICES_LABEL) == "dra" or any(map(is_any_gpu, self.dra))
+        ):
+            return True
+        if not resource.startswith(MIG_PREFIX) or self.labels.get(LAYOUT_STATE_LABEL) != "success":
+            return False
+        counted = [key for key in self.labels if key.startswith(MIG_PREFIX) and key.endswith(".count")]
+        return bool(counted) and f"{resource}.count" not in counted
 
     def amount(self, resource: str) -> Number | None:
         """How much it has of any resource; None where a node that says nothing may have any amount."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor.checks.webhook import starting, why_not_ready
@@ -167,7 +167,7 @@ def silent(seen: Evidence) -> Iterator[Finding]:
 
 def _served_unseen(node: Node, seen: Evidence) -> bool:
     """Whether a DRA driver serves the node, and its ResourceSlices could not be read."""
-    return "resourceslices" in seen.unseen and node.labels.get("tessera.dev/devices") == "dra"
+    return "resourceslices" in seen.unseen and node.labels.get(DEVICES_LABEL) == "dra"
 
 
 def _pods_of(one: Workload, seen: Evidence) -> list[PodIn]:

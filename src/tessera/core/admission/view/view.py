@@ -15,12 +15,12 @@ from tessera.core.admission.view.usable import Column, OfferColumns
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
 from tessera.core.requests.tickets import NO_TICKETS, TicketMaker
 
 if TYPE_CHECKING:
     from tessera.core.dra.slices import DeviceClass
+    from tessera.core.kubernetes.quota import Quota
 
 Needs = Mapping[str, Number]  # of resources that fallback does not look at
 NOTHING_ELSE: Final[Needs] = {}
@@ -56,10 +56,16 @@ class ClusterView:
         self._taints = Taints()
         self._others: dict[str, Column] = {}  # resources that fallback does not look at
 
-    def with_quotas(self, namespace: str, quotas: tuple[Quota, ...]) -> Self:
-        """The same cluster with other quotas in one namespace, and none elsewhere: a decision is made in one namespace."""
+    def without(self, pod: Pod) -> Self:
+        """The cluster for a decision about a pod that is there already: its own use does not count against its quotas.
+
+        Other namespaces have no quotas there: a decision is made in one namespace.
+        """
+        space = pod.namespace
+        if space not in self.quotas:
+            return self
         other = copy(self)
-        other.quotas = {namespace: quotas}
+        other.quotas = {space: tuple(one.without(pod) for one in self.quotas[space])}
         return other
 
     def anywhere(self) -> dict[str, int]:
