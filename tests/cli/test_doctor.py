@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tessera.cli import doctor
 from tessera.cli.app import run
 from tessera.cli.doctor import _poll, exit_code
 from tessera.core.devices.device import Device, Edits
 from tessera.doctor.evidence import Evidence, Names
+from tessera.doctor.examination import CHECKS
 from tessera.doctor.findings import Check, Finding, Result, Severity
 from tessera.doctor.gather import read_cdi
 from tessera.kube.errors import ApiError
@@ -78,9 +80,28 @@ def test_problem_is_told_with_what_to_type(bundle: bytes, tmp_path: Path, capsys
     with serving(objects, tmp_path) as kubeconfig:
         assert run(["doctor", "--kubeconfig", str(kubeconfig)]) == 1
     out = capsys.readouterr().out
-    assert "PROBLEM  Nodes offer what their layouts say: node cut has a MIG layout" in out
+    assert "PROBLEM  layouts: node cut has a MIG layout" in out
     assert "\n         $ kubectl get pods -A --field-selector spec.nodeName=cut\n" in out
     assert out.endswith("\n1 problem.\n")
+
+
+@pytest.mark.parametrize(
+    ("severity", "line"),
+    [
+        (None, "ok       No workload's pods are rejected"),
+        (Severity.PROBLEM, "PROBLEM  refused: ReplicaSet team/web cannot create pods"),
+        (Severity.WARNING, "warning  refused: ReplicaSet team/web cannot create pods"),
+        (Severity.NOTE, "note     refused: ReplicaSet team/web cannot create pods"),
+        (Severity.UNSEEN, "unseen   No workload's pods are rejected: ReplicaSet team/web cannot create pods"),
+    ],
+)
+def test_a_finding_never_stands_under_the_title_that_it_contradicts(monkeypatch, capsys, severity, line):
+    """A title says what should be so: it stands where that holds, or was not checked; a finding has the check's name."""
+    (check,) = [one for one in CHECKS if one.name == "refused"]
+    findings = (Finding(severity, "ReplicaSet team/web cannot create pods"),) if severity else ()
+    monkeypatch.setattr(doctor, "examine", lambda *_: [Result(check, findings)])
+    run(["doctor", "--check", "cdi"])
+    assert capsys.readouterr().out.splitlines()[0] == line
 
 
 def test_json_is_for_programs(bundle: bytes, tmp_path: Path, capsys):

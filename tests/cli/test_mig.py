@@ -235,10 +235,27 @@ def test_narrow_terminals(tessera, monkeypatch):
         "  0-3   4g.71gb",
         "  4-5   2g.35gb",
         "  6     1g.18gb +me",
-        "  7     free",
+        "  7     not usable",
     ]
     monkeypatch.delenv("COLUMNS")
     assert tessera(*words)[1] == drawn  # no terminal, no limit
+
+
+def test_slices_that_no_device_can_have(tessera):
+    """The eighth slice beside seven 1g is not free: they have all compute slices. Beside six of them it is room for one more."""
+    full = tessera("show", "1g.18gb=7", "--product", "H200")[1].splitlines()
+    assert [full[2][-9:], full[3][-9:]] == ["│not    │", "│usable │"]
+    six = tessera("show", "1g.18gb=6", "--product", "H200")[1].splitlines()
+    assert six[2].startswith("│free   │1g.18gb")
+    assert six[2].endswith("│not    │")
+
+
+def test_one_profile_by_two_names(tessera):
+    """Some boards call the whole A100-80GB 7g.79gb: lists of profiles say that it is 7g.80gb, and a wrong name is answered so."""
+    assert tessera("products", "A100-80GB")[1].split("4g.40gb ")[1] == "7g.80gb (on some boards 7g.79gb)\n"
+    code, _, err = tessera("validate", "7g.40gb=1", "--product", "A100-80GB")
+    assert code == 1
+    assert "4g.40gb, 7g.80gb (on some boards 7g.79gb)" in err
 
 
 def test_tiles_in_colour():

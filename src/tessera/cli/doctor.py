@@ -32,6 +32,7 @@ _MARKS: Final = {
     Severity.UNSEEN: (Style.note, "unseen "),
     Severity.NOT_APPLICABLE: (Style.dim, "n/a    "),
 }
+_NOT_CHECKED: Final = (Severity.UNSEEN, Severity.NOT_APPLICABLE)
 
 _name_options: Final = gathered(
     "names",
@@ -60,7 +61,7 @@ _name_options: Final = gathered(
 )
 @option(
     "--check NAME",
-    "Make only this check, by its name in -o json. Repeatable.",
+    "Make only this check, by the name that its findings begin with. Repeatable.",
     "only",
     multiple=True,
     shell_complete=completing.names(lambda: _CHECKS),
@@ -150,7 +151,9 @@ def _lines(results: Sequence[Result], style: Style) -> Iterator[str]:
             yield f"{style.good('ok     ')}  {result.check.title}"
         for finding in result.findings:
             paint, mark = _MARKS[finding.severity]
-            yield f"{paint(style, mark)}  {result.check.title}: {finding.text}"
+            # a title is what should be so: what is found stands under the check's name
+            checked = result.check.title if finding.severity in _NOT_CHECKED else result.check.name
+            yield f"{paint(style, mark)}  {checked}: {finding.text}"
             yield from (f"{'':9}{style.bold('$')} {one}" for one in finding.commands)
     severities = [finding.severity for result in results for finding in result.findings]
     problems, warnings = severities.count(Severity.PROBLEM), severities.count(Severity.WARNING)

@@ -16,7 +16,7 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
-from tessera.core.mig.placement import every_place, within_limits
+from tessera.core.mig.placement import every_place, room_for
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.dra import ClaimedDevice
@@ -243,15 +243,8 @@ def _with_gaps(tiles: Sequence[Tile], product: Product) -> Iterator[Tile]:
 
 def _gap(start: int, size: int, product: Product, others: Sequence[Shape]) -> Tile:
     """Memory that is in no device: what could be made of it, or why nothing can."""
-    fitting = [
-        shape
-        for shape in product.shapes
-        if any(start <= at and at + shape.size <= start + size for at in shape.starts)
-        and within_limits(product, [*others, shape])
-    ]
-    if fitting:
-        largest = max(fitting, key=lambda shape: (shape.compute, shape.size)).profile
-        why = f"nothing is cut here; there is room for {largest}"
+    if largest := room_for(product, start, size, others):
+        why = f"nothing is cut here; there is room for {largest.profile}"
     elif sum(shape.compute for shape in others) == product.compute_slices:
         why = f"no device can use this memory: all {product.compute_slices} compute slices of the card are in devices"
     else:

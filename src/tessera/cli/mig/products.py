@@ -39,7 +39,9 @@ def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
         for product in products:
             memory, slices = f"{product.memory_mib // _GIB} GB", str(product.memory_slices)
             label = (product.label,) if wide else ()
-            profiles = [f"{one.profile}×{one.most}" if wide else str(one.profile) for one in product.shapes]
+            profiles = [
+                f"{one.profile}{f'×{one.most}' if wide else ''}{also}" for one, also in product.listed
+            ]
             rows.append((typed[product], memory, slices, *label, " ".join(profiles)))
         return headed(rows, style, headers=not no_headers)
 

@@ -7,7 +7,7 @@ import click
 
 from tessera.cli.common.output import Style
 from tessera.core.mig.layout import CardLayout, Slot, named_cards
-from tessera.core.mig.placement import Instance
+from tessera.core.mig.placement import Instance, room_for
 
 _CELL = 8  # columns of a memory slice: `1g.10gb` and a border; eight slices are 65 columns
 
@@ -59,14 +59,22 @@ def _tiles(card: CardLayout, taken: Taken) -> list[Tile]:
     edge = 0
     for instance in card.instances:
         if instance.position > edge:
-            tiles.append(Tile(instance.position - edge, ("free", ""), None))
+            tiles.append(_gap(card, edge, instance.position - edge))
         plain = str(instance.profile).removesuffix(instance.profile.extras)
         below = " ".join(filter(None, (instance.profile.extras, _use(instance, taken))))
         tiles.append(Tile(instance.size, (plain, below), _colour(instance, taken)))
         edge = instance.position + instance.size
     if edge < card.product.memory_slices:
-        tiles.append(Tile(card.product.memory_slices - edge, ("free", ""), None))
+        tiles.append(_gap(card, edge, card.product.memory_slices - edge))
     return tiles
+
+
+def _gap(card: CardLayout, start: int, size: int) -> Tile:
+    """Memory slices that are in no device: free, unless no device can have them beside the others (slice 7 beside 7 × 1g)."""
+    shapes = [shape for one in card.instances if (shape := card.product.shape(one.profile))]
+    return Tile(
+        size, ("free", "") if room_for(card.product, start, size, shapes) else ("not", "usable"), None
+    )
 
 
 def _use(instance: Instance | None, taken: Taken) -> str:

@@ -61,6 +61,19 @@ class Product:
         return tuple(shape.profile for shape in self.shapes)
 
     @property
+    def listed(self) -> list[tuple[Shape, str]]:
+        """Each profile once, as people read it, and what else boards call it (7g.80gb of an A100: 7g.79gb); the larger name is the usual."""
+        names: dict[int, list[Shape]] = {}
+        for shape in self.shapes:
+            names.setdefault(shape.profile_id, []).append(shape)
+        also = {some[-1]: ", ".join(str(one.profile) for one in some[:-1]) for some in names.values()}
+        return [(one, f" (on some boards {others})" if others else "") for one, others in also.items()]
+
+    @property
+    def profile_names(self) -> str:
+        return ", ".join(f"{shape.profile}{also}" for shape, also in self.listed)
+
+    @property
     def label(self) -> str:
         return self.labels[0]
 

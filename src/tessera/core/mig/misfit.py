@@ -34,8 +34,7 @@ def a(product: Product) -> str:
 def _unknown(product: Product, unknown: Sequence[Wish]) -> str:
     names = list(dict.fromkeys(str(wish.profile) for wish in unknown))[:3]  # the first few tell it
     word = "profile" if len(names) == 1 else "profiles"
-    known = ", ".join(map(str, product.profiles))
-    return f"unknown {word} {' and '.join(names)} for {product.name}; it has {known}"
+    return f"unknown {word} {' and '.join(names)} for {product.name}; it has {product.profile_names}"
 
 
 def _too_many(product: Product, asked: _Asked) -> str | None:

@@ -81,6 +81,17 @@ def within_limits(product: Product, shapes: Sequence[Shape]) -> bool:
     )
 
 
+def room_for(product: Product, start: int, size: int, others: Sequence[Shape]) -> Shape | None:
+    """The largest device that memory slices that are in no device have room for, beside the card's other devices; None: none."""
+    fitting = (
+        shape
+        for shape in product.shapes
+        if any(start <= at and at + shape.size <= start + size for at in shape.starts)
+        and within_limits(product, [*others, shape])
+    )
+    return max(fitting, key=lambda shape: (shape.compute, shape.size), default=None)
+
+
 def _eagerness(asked: tuple[Shape, int | None]) -> tuple[bool, int, int, int, MigProfile]:
     """Fixed ones first, then the big ones, which have the fewest places."""
     shape, position = asked

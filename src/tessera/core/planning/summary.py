@@ -62,9 +62,7 @@ def _why(plan: Plan, profile: MigProfile) -> str:
     if len(plan.products) == 1:
         return explain_misfit(plan.products[0], [Wish(profile)])
     names = " or ".join(product.short_name for product in plan.products)
-    known = "; ".join(
-        f"{a(product)} has {', '.join(map(str, product.profiles))}" for product in plan.products
-    )
+    known = "; ".join(f"{a(product)} has {product.profile_names}" for product in plan.products)
     return f"no {names} has it; {known}"
 
 

@@ -81,8 +81,7 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: i
     """The pods of a Deployment are there and ready, or on their way; the chart makes `usual` of them."""
     name, where = found.metadata.name, f"-n {seen.names.namespace}"
     wanted, ready = found.wanted, found.status.ready_replicas
-    of = "" if name == seen.names.webhook else f"Deployment {name}: "
-    told = f"{of}{ready} of {wanted} replicas are ready"
+    told = f"Deployment {name}: {ready} of {wanted} replicas are ready"
     if wanted == 0:
         scale = f"kubectl scale {where} deployment/{name} --replicas={usual}"
         yield problem(f"Deployment {name} is scaled to 0", scale)

@@ -182,8 +182,7 @@ def _dynamic(read: Mapping[str, Any], strategy: Strategy, errors: Errors) -> tup
         errors.add("simulated.layout", "not with partitioning: dynamic, which cuts what claims ask for")
     if strategy is not Strategy.MIXED:
         errors.add("simulated.migStrategy", "partitioning: dynamic needs mixed")
-    has = read["product"].profiles
-    known = ", ".join(map(str, has))
+    has, known = read["product"].profiles, read["product"].profile_names
     for index, profile in enumerate(read["profiles"]):
         if profile is not None and profile not in has:
             what = f"{profile} is not a profile of the card; it has {known}"
