@@ -17,6 +17,7 @@ from tools.image.layers import build_archive
 from e2e import dra
 from e2e.chart import CHART, Helm
 from e2e.cluster import ClusterWithNode, Object, Unavailable, pods_path
+from e2e.command import tessera
 
 IMAGE = "localhost/tessera:e2e-dra"
 NAMESPACE = "tessera-dra"
@@ -114,12 +115,22 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     cluster.wait(lambda: cluster.api.get(events, **told)["items"], what="an event of the node says so too")
     cluster.kubectl("delete", "pod", "before", "-n", node_namespace)
 
-    # the kubelet would remember the plugin for five minutes, and start no container with its resources meanwhile
-    cluster.restart_kubelet()
-    found = cluster.wait(lambda: _ready(cluster, DRIVER), what="the DRA driver is ready")
+    # the kubelet remembers the plugin for five minutes, and starts no container with its resources meanwhile: `why` says so
     expected = {"gpu-0-mig-2g-20gb-0", "gpu-0-mig-2g-20gb-2", "gpu-0-mig-3g-30gb-4"}
     cluster.wait(lambda: set(dra.devices(cluster)) == expected or None, what="the devices are offered")
-    dra.run(cluster, node_namespace, [dra.pod(f"after-{n}", limits={TWO: 1}) for n in range(2)])
+    assert cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["status"]["capacity"][TWO] == "2", (
+        "what is left of the plugin"
+    )
+    cluster.apply(dra.pod("after-0", limits={TWO: 1}), namespace=node_namespace)
+    asked = ("why", "after-0", "-n", node_namespace, f"--kubeconfig={cluster.kubeconfig}")
+    told = cluster.wait(
+        lambda: out if "local cache" in (out := tessera(*asked).stdout) else None, what="it does not start"
+    )
+    assert f"systemctl restart kubelet   # on node {cluster.node_name}" in told
+    cluster.restart_kubelet()
+    found = cluster.wait(lambda: _ready(cluster, DRIVER), what="the DRA driver is ready")
+    cluster.wait_for_pod_phase("after-0", "Running", namespace=node_namespace)  # it tries again by itself
+    dra.run(cluster, node_namespace, [dra.pod("after-1", limits={TWO: 1})])
     assert dra.seen(cluster, node_namespace, "after-0") == ["2g.20gb"]
     cluster.apply(dra.pod("waits", limits={TWO: 1}), namespace=node_namespace)
     cluster.wait_for_pod_unschedulable("waits", namespace=node_namespace)

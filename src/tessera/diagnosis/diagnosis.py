@@ -92,8 +92,10 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve
         now = decide(pod, seen.offers, seen.policy)
         if isinstance(now, Denied):
             remedies = (*by_policy(seen, pod), *by_layout(seen, pod, pod_use(pod, "Pending"), solve))
-            if now.message == reason:  # which is the answer
-                admission = (*admission[:-1], "created now it would be rejected for the same reason")
+            same = f"would be rejected: {reason}"  # which is the answer
+            admission = tuple(
+                line.replace(same, "would be rejected for the same reason") for line in admission
+            )
         else:
             text = f"nothing more: by now it is admitted ({now.reason}), and its controller tries again"
             remedies = (Remedy("wait", text),)

@@ -9,6 +9,7 @@ from typing import Final
 
 from tessera.core.text import first_of
 from tessera.diagnosis.evidence import RECENT, SeenPod
+from tessera.diagnosis.gather import KINDS
 from tessera.diagnosis.nodes import Lack
 from tessera.diagnosis.waiting import Cause, Waiting
 from tessera.doctor.evidence import Evidence, Refusal
@@ -94,11 +95,13 @@ def refused(seen: Evidence) -> Iterator[Finding]:
         key = (about.kind, about.namespace, about.name)
         if ours and key not in told and not _is_over(refusal, seen.now):
             told.add(key)
-            reason = event.message.partition("denied the request: ")[2]
+            reason, kind = event.message.partition("denied the request: ")[2], about.kind.lower()
+            why = f"tessera why {kind}/{about.name} -n {about.namespace}"
             yield problem(
                 f"{about.kind} {about.namespace}/{about.name} cannot create pods, the webhook rejects them: "
                 f"{short(reason)}",
-                f"kubectl describe {about.kind.lower()} -n {about.namespace} {about.name}",
+                *((why,) if kind in KINDS else ()),
+                f"kubectl describe {kind} -n {about.namespace} {about.name}",
             )
 
 
