@@ -299,6 +299,7 @@ async def test_rejected_workload_is_named_once():
     assert found.one("refused").text == (
         "ReplicaSet default/web-1 cannot create pods, the webhook rejects them: nothing fits"
     )
+    assert found.one("refused").commands[0] == "tessera why replicaset/web-1 -n default"
 
 
 def _deleted(objects: Any) -> None:
