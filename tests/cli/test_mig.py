@@ -253,9 +253,9 @@ def test_slices_that_no_device_can_have(tessera):
 def test_one_profile_by_two_names(tessera):
     """Some boards call the whole A100-80GB 7g.79gb: lists of profiles say that it is 7g.80gb, and a wrong name is answered so."""
     assert tessera("products", "A100-80GB")[1].split("4g.40gb ")[1] == "7g.80gb (on some boards 7g.79gb)\n"
-    code, _, err = tessera("validate", "7g.40gb=1", "--product", "A100-80GB")
+    code, out, _ = tessera("validate", "7g.40gb=1", "--product", "A100-80GB")
     assert code == 1
-    assert "4g.40gb, 7g.80gb (on some boards 7g.79gb)" in err
+    assert "4g.40gb, 7g.80gb (on some boards 7g.79gb)" in out
 
 
 def test_tiles_in_colour():
