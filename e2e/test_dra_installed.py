@@ -123,10 +123,10 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     )
     cluster.apply(dra.pod("after-0", limits={TWO: 1}), namespace=node_namespace)
     asked = ("why", "after-0", "-n", node_namespace, f"--kubeconfig={cluster.kubeconfig}")
-    told = cluster.wait(
+    said = cluster.wait(
         lambda: out if "local cache" in (out := tessera(*asked).stdout) else None, what="it does not start"
     )
-    assert f"systemctl restart kubelet   # on node {cluster.node_name}" in told
+    assert f"systemctl restart kubelet   # on node {cluster.node_name}" in said
     cluster.restart_kubelet()
     found = cluster.wait(lambda: _ready(cluster, DRIVER), what="the DRA driver is ready")
     cluster.wait_for_pod_phase("after-0", "Running", namespace=node_namespace)  # it tries again by itself
