@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from tools.chart import outdated
 from e2e.chart import CHART, Helm, HelmError, Kinds, definitions
 from e2e.cluster import Client
 from e2e.cluster.api import ApiError
+from tessera.protocol import yaml
+from tessera.protocol.configuration import webhook as configuration
 
 _STATIC = {
     "resource": "device.example.com/gpu",
@@ -188,6 +191,8 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
         ({"webhook": {"failurePolicy": "fail"}}, "value must be one of 'Ignore', 'Fail'"),
         ({"webhook": {"timeoutSeconds": 60}}, "maximum: got 60, want 30"),
         ({"config": {"fallback": {"upgrads": True}}}, "additional properties 'upgrads' not allowed"),
+        ({"config": {"fallback": {"minMemoryFraction": "half"}}}, "'half' does not match pattern"),
+        ({"config": {"fallback": {"minMemoryFraction": "1.5"}}}, "'1.5' does not match pattern"),
         ({"certificates": {"mode": "magic"}}, "'self-managed', 'cert-manager', 'given'"),
         (
             {"certificates": {"controller": {"serviceAccount": {"name": "gpu-webhook"}}}},
@@ -218,6 +223,18 @@ def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: s
     with pytest.raises(HelmError) as refused:
         helm.render(values)
     assert complaint in str(refused.value)
+
+
+def test_decimal_on_the_command_line(helm: Helm) -> None:
+    """Helm makes a text of a decimal behind `--set`: the chart takes it, and the webhook reads the number from its ConfigMap."""
+    options = ("--set=image.repository=x", "--set=config.fallback.minMemoryFraction=0.5")
+    printed = helm("template", "tessera", CHART, *options)
+    (text,) = (
+        one["data"]["config.yaml"]
+        for one in yaml.load_all(printed, "chart")
+        if one and one["kind"] == "ConfigMap" and "config.yaml" in one["data"]
+    )
+    assert configuration.parse(text).policy.fallback.min_memory_fraction == Fraction(1, 2)
 
 
 def test_workloads_are_sent_where_they_are_named(helm: Helm, control_plane: Client, kinds: Kinds) -> None:

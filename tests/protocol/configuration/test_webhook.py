@@ -109,7 +109,7 @@ def test_every_complaint_at_once():
                     resourceList:
                     - {name: cpu, coefficient: -4, unit: m}
                     - {name: memory, coefficient: 8, unit: Gb}
-                    - {name: memory, coefficient: "8"}
+                    - {name: memory, coefficient: "8 GB"}
                     - {coefficient: .5, unit: cores}
                     - {name: nvidia.com/gpu, coefficient: 1e99999999}
                     annotations: {a: 1}
@@ -127,7 +127,7 @@ def test_every_complaint_at_once():
         'fallback.unmatched: "rejct" is not one of reject, admit; did you mean "reject"?',
         f"{rule}.resourceList[0].coefficient: -4 is negative",
         f'{rule}.resourceList[1].unit: "Gb" is not a Kubernetes suffix; did you mean "Gi"?',
-        f'{rule}.resourceList[2].coefficient: "8" is not a number; write it without quotes, such as 4000 or 1.5',
+        f'{rule}.resourceList[2].coefficient: "8 GB" is not a number, 0 or more, such as 4000 or 1.5',
         f"{rule}.resourceList[3].name: missing; expected resource name",
         f'{rule}.resourceList[3].unit: "cores" is not a Kubernetes suffix; they are n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei',
         f"{rule}.resourceList[4].coefficient: 1E+99999999 is out of range",
@@ -258,7 +258,11 @@ def test_example():
         ("minMemory: 20", "minMemory: 20 is not a text; expected amount of memory, such as `10Gi`"),
         ("minMemory: 20GB", 'minMemory: "20GB" is not a Kubernetes quantity such as 2, 500m or 8Gi'),
         ("minMemoryFraction: 1.01", "minMemoryFraction: 1.01 is not a number from 0 to 1"),
-        ("minMemoryFraction: half", 'minMemoryFraction: "half" is not a number; write it without quotes, such as 4000 or 1.5'),
+        ("minMemoryFraction: half", 'minMemoryFraction: "half" is not a number from 0 to 1, such as 0.5'),
+        ('minMemoryFraction: "1.01"', 'minMemoryFraction: "1.01" is not a number from 0 to 1, such as 0.5'),
+        ('minMemoryFraction: "-0.5"', 'minMemoryFraction: "-0.5" is not a number from 0 to 1, such as 0.5'),
+        ('minMemoryFraction: ""', 'minMemoryFraction: "" is not a number from 0 to 1, such as 0.5'),
+        ("minMemoryFraction: true", "minMemoryFraction: true is not a number from 0 to 1, such as 0.5"),
         ("grace: 2", "grace: 2 is not a text; expected duration, such as `30s` or `2m`"),
         ("grace: soon", 'grace: "soon" is not a duration such as 30s, 2m or 1h'),
         ("grace: 1s2m", 'grace: "1s2m" is not a duration such as 30s, 2m or 1h'),
@@ -272,6 +276,31 @@ def test_bad_floors_and_times(text, complaint):
     with pytest.raises(InvalidInputs) as caught:
         config.parse(f"fallback:\n  {text}\n")
     assert str(caught.value) == f"fallback.{complaint}"
+
+
+@pytest.mark.parametrize(
+    ("written", "fraction"),
+    [("0.5", "1/2"), ('"0.5"', "1/2"), ('".5"', "1/2"), ('"0"', "0"), ('"1"', "1"), ('"1.0"', "1"), ("1", "1"), ('"0.30"', "3/10")],
+)  # fmt: skip
+def test_decimal_as_a_text(written, fraction):
+    """`helm --set` makes a text of every decimal: the reader and the schema take it as the number that it says, exactly."""
+    text = f"fallback: {{minMemoryFraction: {written}}}"
+    assert config.parse(text).policy.fallback.min_memory_fraction == Fraction(fraction)
+    jsonschema.validate(yaml.load(text), config.json_schema())
+    text = (
+        "injection: {resourceMap: {V100: {nvidia.com/gpu: {resourceList: [{name: cpu, coefficient: %s}]}}}}"
+    )
+    assert config.parse(text % written) == config.parse(text % written.strip('"'))
+    jsonschema.validate(yaml.load(text % written), config.json_schema())
+
+
+@pytest.mark.parametrize("written", ["half", "1.5", "-0.5", "2", "0,5", "5e-1", "", " 0.5", "٠.٥"])
+def test_text_that_is_no_fraction(written):
+    """Reader and schema refuse the same texts."""
+    document = {"fallback": {"minMemoryFraction": written}}
+    assert not jsonschema.Draft202012Validator(config.json_schema()).is_valid(document)
+    with pytest.raises(InvalidInputs, match=r"is not a number from 0 to 1, such as 0\.5$"):
+        config.parse(json.dumps(document))
 
 
 def test_schema():

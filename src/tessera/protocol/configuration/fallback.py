@@ -14,12 +14,12 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.text import quoted
 from tessera.protocol.configuration.schema import (
     BOOLEAN,
+    FRACTION,
     Field,
     choice,
     count,
     list_of,
     map_of,
-    number,
     parsed,
     record,
     text_that,
@@ -82,7 +82,7 @@ SECTION: Final = record(
     ),
     Field(
         "minMemoryFraction",
-        number(most=1),
+        FRACTION,
         "No replacement has less than this part of the requested memory, from 0 to 1.",
         default=0,
     ),

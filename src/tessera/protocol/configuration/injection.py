@@ -12,13 +12,13 @@ from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffi
 from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name
 from tessera.core.text import quoted
 from tessera.protocol.configuration.schema import (
+    NUMBER,
     TEXT,
     Errors,
     Field,
     list_of,
     map_of,
     meant,
-    number,
     parsed,
     record,
     text_that,
@@ -63,7 +63,7 @@ _RULE: Final = record(
         list_of(
             record(
                 Field("name", _RESOURCE, "The resource to write."),
-                Field("coefficient", number(), "How much of it one GPU needs, in `unit`."),
+                Field("coefficient", NUMBER, "How much of it one GPU needs, in `unit`."),
                 Field("unit", _UNIT, "The unit of the coefficient.", default=""),
                 Field("value", TEXT, "Accepted and without effect, as in gpuinjector.", default=""),
             )

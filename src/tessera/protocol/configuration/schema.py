@@ -5,6 +5,7 @@ first; it also has the JSON Schema for editors and the words for the reference. 
 fields, and nothing about them is written twice.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -122,25 +123,29 @@ def text_that(words: str, holds: Callable[[str], object], otherwise: str) -> Val
 TEXT: Final = parsed("text", str, "")
 
 
-def number(most: int | None = None) -> ValueType[Decimal]:
-    """A number, exact, not negative; a text that looks like one is refused with the way to write it."""
-    words = "a number, 0 or more" if most is None else f"a number from 0 to {most}"
+def _number(words: str, example: str, pattern: str, **most: int) -> ValueType[Decimal]:
+    """A number, exact, not negative; also as a text of that pattern, since `helm --set` makes a text of every decimal."""
 
     def read(value: Any, path: str, errors: Errors) -> Decimal:
-        if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-            errors.add(path, f"{shown(value)} is not a number; write it without quotes, such as 4000 or 1.5")
-        elif value < 0:
+        found = Decimal(value) if isinstance(value, str) and re.fullmatch(pattern, value) else value
+        if isinstance(found, bool) or not isinstance(found, (int, Decimal)):
+            errors.add(path, f"{shown(value)} is not {words}, such as {example}")
+        elif found < 0:
             errors.add(path, f"{shown(value)} is negative")
-        elif most is not None and value > most:
+        elif found > most.get("maximum", found):
             errors.add(path, f"{shown(value)} is not {words}")
-        elif value and not -_DIGITS <= Decimal(value).adjusted() <= _DIGITS:
+        elif found and not -_DIGITS <= Decimal(found).adjusted() <= _DIGITS:
             errors.add(path, f"{shown(value)} is out of range")
         else:
-            return Decimal(value)
+            return Decimal(found)
         return Decimal(0)
 
-    maximum = {} if most is None else {"maximum": most}
-    return ValueType(words, read, {"type": "number", "minimum": 0, **maximum})
+    schema = {"type": ["number", "string"], "minimum": 0, **most, "pattern": pattern}
+    return ValueType(words, read, schema)
+
+
+NUMBER: Final = _number("a number, 0 or more", "4000 or 1.5", r"^[0-9]*\.?[0-9]+$")
+FRACTION: Final = _number("a number from 0 to 1", "0.5", r"^(0?\.[0-9]+|[01](\.0+)?)$", maximum=1)
 
 
 def count(least: int, most: int) -> ValueType[int]:
