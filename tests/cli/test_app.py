@@ -6,10 +6,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from tessera.cli.app import COMMANDS, run
+from tessera.cli.app import _MEANT, COMMANDS, run, tessera
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +33,12 @@ def test_every_command_has_help(capsys):
         (["capcity"], "tessera: No such command 'capcity'. Did you mean 'capacity'? (see tessera --help)\n"),
         (["mig", "aply"], "tessera mig: No such command 'aply'. Did you mean 'apply'? (see tessera mig --help)\n"),
         (["help", "mig", "shw"], "tessera mig: No such command 'shw'. Did you mean 'show'? (see tessera mig --help)\n"),
+        (["mig", "check"], "tessera mig: No such command 'check'. Did you mean 'validate'? (see tessera mig --help)\n"),
+        (["mig", "draw"], "tessera mig: No such command 'draw'. Did you mean 'show'? (see tessera mig --help)\n"),
+        (["help", "mig", "list"], "tessera mig: No such command 'list'. Did you mean 'products'? (see tessera mig --help)\n"),
+        (["config", "validate"], "tessera config: No such command 'validate'. Did you mean 'check'? (see tessera config --help)\n"),
+        (["validate"], "tessera: No such command 'validate'. Did you mean 'mig validate'? (see tessera --help)\n"),
+        (["diagnose"], "tessera: No such command 'diagnose'. Did you mean 'doctor'? (see tessera --help)\n"),
         (["help", "version", "x"], "tessera version: it has no subcommands (see tessera version --help)\n"),
         (["--nope"], "tessera: No such option '--nope'. (see tessera --help)\n"),
         (["completion"], "tessera completion: Missing argument 'SHELL'. Choose from: bash, zsh, fish (see tessera completion --help)\n"),
@@ -41,6 +49,19 @@ def test_usage(capsys, args, complaint):
     """A wrong word is answered in one line, exit 2."""
     assert run(args) == 2
     assert capsys.readouterr().err == complaint
+
+
+def test_words_for_commands():
+    """Every word that stands for a command is none itself, and leads to one that there is."""
+    for typed, meant in _MEANT.items():
+        *group, word = typed.split()
+        within: Any = tessera
+        for one in group:
+            within = within.get_command(click.Context(within), one)
+        assert word not in within.list_commands(click.Context(within))
+        for one in meant.split():
+            assert one in within.list_commands(click.Context(within)), typed
+            within = within.get_command(click.Context(within), one)
 
 
 def test_version(capsys):

@@ -23,7 +23,7 @@ EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 COMMANDS: Final[Table] = {
     "admit": ("admit.command:command", "Decide about pods offline, with the webhook's own code."),
     "capacity": ("capacity.command:command", "Show what nodes have, what pods hold, and what is free."),
-    "mig": ("mig:command", "Check, convert, draw, plan and apply MIG layouts."),
+    "mig": ("mig:command", "Validate, convert, show, plan and apply MIG layouts."),
     "doctor": ("doctor:command", "Check a cluster and say what is wrong and what to type."),
     "why": ("why:command", "Say why a pod waits or was changed, and what would make it run."),
     "webhook": ("webhook:command", "Serve admission reviews over HTTPS."),
@@ -43,6 +43,23 @@ COMMANDS: Final[Table] = {
     "completion": ("completion:command", "Print the shell completion script for bash, zsh or fish."),
     "version": ("about:version", "Print the version."),
     "help": ("about:explain", "Explain a command."),
+}
+
+# words that people type instead of a command; near misses such as `aply` need no entry
+_MEANT: Final = {
+    **dict.fromkeys(("mig check", "mig verify", "mig test", "mig lint"), "validate"),
+    **dict.fromkeys(("mig draw", "mig print", "mig view", "mig get"), "show"),
+    **dict.fromkeys(("mig list", "mig profiles", "mig cards"), "products"),
+    **dict.fromkeys(("config validate", "config verify", "config lint"), "check"),
+    **dict.fromkeys(("check", "diagnose", "health"), "doctor"),
+    **dict.fromkeys(("status", "nodes", "usage", "free"), "capacity"),
+    **dict.fromkeys(("explain", "describe", "pending"), "why"),
+    **{word: f"mig {word}" for word in ("validate", "convert", "show", "plan", "products", "apply")},
+    "draw": "mig show",
+    "layout": "mig",
+    "plugin": "device-plugin",
+    "dra": "dra-driver",
+    "ui": "dashboard",
 }
 
 
@@ -96,6 +113,9 @@ def run(args: list[str] | None = None) -> int:
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else prog
         message = " ".join(error.format_message().split())  # click lists choices on lines of their own
+        if isinstance(error, click.exceptions.NoSuchCommand):
+            typed = f"{where.removeprefix(prog)} {error.command_name}".strip()
+            message = f"{error.message} Did you mean {_MEANT[typed]!r}?" if typed in _MEANT else message
         click.echo(f"{where}: {message} (see {where} --help)", err=True)
         return EXIT_BAD_INPUT
     except click.ClickException as error:

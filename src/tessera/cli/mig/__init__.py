@@ -1,4 +1,4 @@
-"""`tessera mig`: the commands that check, convert, draw, plan and apply MIG layouts, and what they share.
+"""`tessera mig`: the commands that validate, convert, show, plan and apply MIG layouts, and what they share.
 
 `sources` reads what a person names, `tiles` draws cards. What belongs here: options, texts, tables, colours. What a layout is, whether it fits
 and how nodes get it is decided in `core.mig`, `core.planning`, `inventory` and `rollout`.
@@ -22,7 +22,7 @@ COMMANDS: Final[Table] = {
 
 @click.command(cls=LazyGroup, table=COMMANDS)
 def command() -> None:
-    """Check, convert, draw, plan and apply MIG layouts.
+    """Validate, convert, show, plan and apply MIG layouts.
 
     A layout says which MIG devices the cards of a node are cut into. It is read and written as a run.ai annotation
     (`run.ai/mig.config`), as a mig-parted file, or as plain counts such as 2g.20gb=2,3g.40gb=1.
