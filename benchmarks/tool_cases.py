@@ -59,6 +59,7 @@ COMMANDS: Final = _cases(
     "doctor --kubeconfig {kubeconfig} -o json",
     "doctor --kubeconfig {kubeconfig} -o yaml",
     "doctor --kubeconfig {kubeconfig} -o jsonpath={{..text}}",
+    "doctor --kubeconfig {kubeconfig} --before-uninstall",
     "mig plan --from-pending --since 87600h --from {all}",
     "mig plan --from-pending --since 87600h --from {all} -o json",
     "mig plan --from-pending --since 87600h --from {all} -o yaml",

@@ -258,12 +258,24 @@ def test_workloads_are_sent_where_they_are_named(helm: Helm, control_plane: Clie
 @pytest.mark.parametrize(
     ("values", "told", "not_told"),
     [
-        ({}, ["The webhook gpu-webhook: 3 replicas", "helm test tessera"], ["device plugin"]),
+        (
+            {},
+            ["The webhook gpu-webhook: 3 replicas", "helm test tessera"],
+            ["device plugin", "--before-uninstall"],
+        ),
         ({"tests": {"enabled": False}}, ["tessera doctor -n"], ["helm test"]),
         (
             {"webhook": {"enabled": False}, "devicePlugin": {"enabled": True, "config": {"nvml": {}}}},
             ["The device plugin tessera-device-plugin"],
             ["webhook", "helm test", "doctor"],
+        ),
+        (
+            {"draDriver": {"enabled": True, "config": {"simulated": _SIMULATED}}},
+            [
+                "tessera doctor --before-uninstall",
+                "kubectl label nodes -l tessera.dev/devices tessera.dev/devices-",
+            ],
+            ["tessera capacity"],
         ),
         ({"config": {"mode": "observe"}}, ["Its mode is observe"], ["Its mode is enforce"]),
         ({"existingConfigMap": "ours"}, ["The webhook gpu-webhook"], ["Its mode"]),

@@ -174,7 +174,25 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     assert dra.seen(cluster, node_namespace, "after-1") == ["2g.20gb"]
     cluster.kubectl("delete", "pod", "after-0", "-n", node_namespace)
     cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace)
+
+    # an uninstall now would leave these two in Terminating; once they are gone, nothing holds it up
+    code, found = _before_uninstall(cluster)
+    held = [one["text"] for one in found["held"]["findings"]]
+    named = [f"pod {node_namespace}/{name} holds gpu-0-mig-2g-20gb-" for name in ("after-1", "waits")]
+    assert code == 1
+    assert [text[: len(begins)] for text, begins in zip(held, named, strict=True)] == named
+    chosen, simulated = (one["text"] for one in found["labels"]["findings"])
+    assert f"the label tessera.dev/devices stays on 1 node ({own})" in chosen
+    assert f"of simulated cards stay on 1 node ({own})" in simulated
     dra.remove_pods(cluster, node_namespace)
+    code, found = _before_uninstall(cluster, "--wait=60s")
+    assert (code, found["held"]["findings"]) == (0, [])
+
+
+def _before_uninstall(cluster: ClusterWithNode, *options: str) -> tuple[int, dict[str, Any]]:
+    """The exit code of `tessera doctor --before-uninstall`, and its checks by name."""
+    done = tessera("doctor", f"--kubeconfig={cluster.kubeconfig}", "--before-uninstall", "-o=json", *options)
+    return done.returncode, {one["check"]: one for one in json.loads(done.stdout)}
 
 
 def _token(cluster: ClusterWithNode, account: str, pod: Object | None) -> str:

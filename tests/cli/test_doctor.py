@@ -25,7 +25,7 @@ from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.store import Document
 from tests.doctor.authorities import authority
-from tests.doctor.clusters import admit_like_the_webhook, fill, healthy, node
+from tests.doctor.clusters import CLAIMS, admit_like_the_webhook, fill, healthy, node, object_of
 from tests.kube.clock import FakeClock
 
 
@@ -204,6 +204,32 @@ def test_single_checks(bundle: bytes, tmp_path: Path, capsys):
     assert "no check luck; there are version, installed, running" in capsys.readouterr().err
 
 
+def test_before_an_uninstall(bundle: bytes, tmp_path: Path, capsys):
+    """The checks that matter then, and no others: exit code 1 while a pod holds a device of the driver, 0 when none does."""
+    objects = healthy(bundle)
+    result = {"driver": "gpu.tessera.dev", "pool": "n1/tessera", "device": "gpu-0"}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "p"}],
+    }
+    objects[CLAIMS] = [object_of("c", namespace="team", status=status)]
+    with serving(objects, tmp_path) as kubeconfig:
+        arguments = ["doctor", "--before-uninstall", "--kubeconfig", str(kubeconfig)]
+        assert run(arguments) == 1
+        out = capsys.readouterr().out
+        assert out.startswith(
+            "PROBLEM  Claims of the DRA driver: pod team/p holds gpu-0 of n1/tessera (claim c)."
+        )
+        assert out.endswith("\n1 problem.\n")
+        assert run([*arguments, "--check", "labels"]) == 0
+        assert capsys.readouterr().out == "ok       Labels of nodes\n\nNothing is wrong.\n"
+        assert run([*arguments, "--check", "trial"]) == 2
+        assert "no check trial; there are held, claimants, templates, labels" in capsys.readouterr().err
+    objects[CLAIMS] = []
+    with serving(objects, tmp_path) as kubeconfig:
+        assert run(["doctor", "--before-uninstall", "--kubeconfig", str(kubeconfig)]) == 0
+
+
 @pytest.mark.parametrize(
     ("severities", "code"),
     [
@@ -263,8 +289,9 @@ def test_wait_polls_until_all_is_well(looks: int, wait: float | None, failed: bo
 
 def test_every_check_is_documented():
     """docs/troubleshooting.md has a row for every check, in the order in which they are made."""
-    from tessera.doctor.examination import CHECKS
+    from tessera.doctor.examination import BEFORE_UNINSTALL, CHECKS
 
     text = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
-    rows = [line.split("|")[1].strip(" `") for line in text.rpartition("## Every check")[2].splitlines()[3:]]
-    assert rows == [check.name for check in CHECKS]
+    lines = text.rpartition("## Every check")[2].splitlines()
+    rows = [line.split("|")[1].strip(" `") for line in lines if line.startswith("| `")]
+    assert rows == [check.name for check in (*CHECKS, *BEFORE_UNINSTALL)]

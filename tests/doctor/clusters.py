@@ -176,6 +176,7 @@ async def examined(
     age: float = DAY,
     now: float,
     names: Names | None = None,
+    before_uninstall: bool = False,
 ) -> Examined:
     """Examine a cluster with these objects, which are so old.
 
@@ -202,7 +203,7 @@ async def examined(
     clock = FakeClock(wall=now)
     async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
         seen = await Gatherer(client, names or Names(), clock).gather()
-    return Examined(list(examine(seen)))
+    return Examined(list(examine(seen, before_uninstall=before_uninstall)))
 
 
 def fill(server: ApiServer, objects: Mapping[ResourceType, list[Document]]) -> None:

@@ -14,7 +14,7 @@ from tessera.cli.common.output import Output, Style, output_option, warn
 from tessera.core.errors import InvalidInput
 from tessera.core.text import number_of
 from tessera.doctor.evidence import Evidence, Names
-from tessera.doctor.examination import CHECKS, examine
+from tessera.doctor.examination import BEFORE_UNINSTALL, CHECKS, examine
 from tessera.doctor.findings import Result, Severity, State
 from tessera.doctor.gather import Gatherer, read_cdi
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -24,6 +24,7 @@ from tessera.kube.rest.client import Client
 _WELL, _PROBLEMS, _COULD_NOT_RUN = 0, 1, 3  # exit codes; 2 is bad input, as for every command
 _AGAIN: Final = 2.0  # seconds between two polls with --wait
 _CHECKS: Final = [check.name for check in CHECKS]
+_BEFORE_UNINSTALL: Final = [check.name for check in BEFORE_UNINSTALL]
 _FOLDER: Final = click.Path(path_type=Path)
 _MARKS: Final = {
     Severity.PROBLEM: (Style.bad, "PROBLEM"),
@@ -64,8 +65,9 @@ _name_options: Final = gathered(
     "Make only this check, by the name that its findings begin with. Repeatable.",
     "only",
     multiple=True,
-    shell_complete=completing.names(lambda: _CHECKS),
+    shell_complete=completing.names(lambda: [*_CHECKS, *_BEFORE_UNINSTALL]),
 )
+@option("--before-uninstall", "Check instead what an uninstall would hang on, and what it would leave.")
 @option("--wait TIME", "Check again until all is well, for so long at most, such as 2m.", type=Duration())
 @output_option("text")
 def command(
@@ -74,6 +76,7 @@ def command(
     cdi_dir: Path | None,
     state_dir: Path,
     only: tuple[str, ...],
+    before_uninstall: bool,
     wait: float | None,
     output: Output,
 ) -> int:
@@ -85,13 +88,16 @@ def command(
     \b
     tessera doctor -n gpu-webhook
     tessera doctor --wait 2m    # after an install, until all is well
+    tessera doctor --before-uninstall --wait 5m    # until no pod holds a device of the DRA driver
     tessera doctor -o jsonpath='{range ..findings[?(@.severity=="problem")]}{.text}{"\\n"}{end}'
     """  # fmt: skip
-    if unknown := set(only) - set(_CHECKS):
-        raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {', '.join(_CHECKS)}")
+    known = _BEFORE_UNINSTALL if before_uninstall else _CHECKS
+    if unknown := set(only) - set(known):
+        raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {', '.join(known)}")
 
     def judge(seen: Evidence) -> list[Result]:
-        return list(examine(_with_cdi(seen, cdi_dir, state_dir), only))
+        seen = _with_cdi(seen, cdi_dir, state_dir)
+        return list(examine(seen, only, before_uninstall=before_uninstall))
 
     if set(only) == {"cdi"}:  # a node's files need no cluster
         results = judge(Evidence(names))

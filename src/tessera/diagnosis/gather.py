@@ -102,7 +102,7 @@ def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
 
 
 async def gather_cluster(
-    reader: Reader, wanted: Callable[[PodUse], bool] = lambda _: False
+    reader: Reader, wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False
 ) -> tuple[DiagnosisInventory, tuple[SeenPod, ...]]:
     """The nodes, and what pods hold and wait for; pods that are `wanted` as a whole."""
     inventory, pods = diagnosis_inventory(), list[SeenPod]()
@@ -115,7 +115,7 @@ async def gather_cluster(
     def take(raw: bytes) -> None:
         one = decode_pod(raw)
         use = inventory.use_of(one)
-        if wanted(use):
+        if wanted(use, one):
             pods.append(seen_pod(one, raw))
         inventory.add(use)
 

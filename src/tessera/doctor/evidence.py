@@ -13,7 +13,7 @@ from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.waiting import Waiting, WaitingPods
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
-from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
+from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Secret, Service, Version, Webhook, WebhookConfiguration
 
@@ -91,6 +91,8 @@ class DynamicAllocation:
 
     classes: tuple[DeviceClassIn, ...] = ()
     slices: tuple[SliceIn, ...] = ()
+    claims: tuple[ClaimIn, ...] = ()
+    templates: tuple[ClaimTemplateIn, ...] = ()
     drivers: tuple[Workload, ...] = ()  # DaemonSets of Tessera's driver
     driver_pods: tuple[PodIn, ...] = ()
     alternatives: tuple[str, ...] = ()  # claims, and templates of claims, that ask for "this, else that"
@@ -139,11 +141,13 @@ class Evidence:
     trial: Trial | None = None
     cluster: ClusterEvidence = field(default_factory=ClusterEvidence)  # by which pods are judged
     namespaces: tuple[Namespace, ...] = ()
-    pods: tuple[SeenPod, ...] = ()  # those without a node, and those with a claim of the bridge
+    pods: tuple[SeenPod, ...] = ()  # those without a node, and those with a claim
     refusals: tuple[Refusal, ...] = ()
     plugins: tuple[Workload, ...] = ()  # DaemonSets of the device plugin
     plugin_pods: tuple[PodIn, ...] = ()
-    plugin_configs: Mapping[str, str] = field(default_factory=dict)  # DaemonSet → its devices.yaml
+    plugin_configs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # DaemonSet of plugin or driver → its devices.yaml
     dra: DynamicAllocation = field(default_factory=DynamicAllocation)
     cdi: Mapping[str, bytes] | None = None  # CDI specs by name; None: not a node, or not asked for
     devices: tuple[str, ...] | None = ()  # CDI names that the plugin published; None: it is not known

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from tessera.doctor.checks import calls, certificates, dra, nodes, pods, webhook
+from tessera.doctor.checks import calls, certificates, dra, nodes, pods, uninstall, webhook
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Check, Finding, Result, grouped, note, short, unseen
 
@@ -33,11 +33,20 @@ CHECKS: Final = tuple(Check(*row) for row in (
     ("pending", "GPU pods are placed", ("nodes", "pods"), pods.pending),
 ))  # fmt: skip
 
+BEFORE_UNINSTALL: Final = tuple(Check(*row) for row in (
+    ("held", "Claims of the DRA driver", ("resourceclaims",), uninstall.held),
+    ("claimants", "Pods that wait for the DRA driver", ("pods", "deviceclasses", "resourceclaims", "templates"), uninstall.claimants),
+    ("templates", "Claims and templates for the DRA driver", ("templates", "resourceclaims", "deviceclasses"), uninstall.templates),
+    ("labels", "Labels of nodes", ("nodes",), uninstall.labels),
+))  # fmt: skip
 
-def examine(seen: Evidence, only: Collection[str] = ()) -> Iterator[Result]:
-    """Make every check, or only some, as far as what was seen allows."""
+
+def examine(
+    seen: Evidence, only: Collection[str] = (), *, before_uninstall: bool = False
+) -> Iterator[Result]:
+    """Make every check, or only some, as far as what was seen allows; or those that matter before an uninstall."""
     told: set[str] = set()  # what is left out is said once, by the first check that misses it
-    for check in CHECKS:
+    for check in BEFORE_UNINSTALL if before_uninstall else CHECKS:
         if not only or check.name in only:
             yield Result(check, tuple(grouped(_findings(check, seen, told))))
 

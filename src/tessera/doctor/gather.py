@@ -79,7 +79,7 @@ class Gatherer:
         deployment = await self._one("deployment", Workload, _APPS, "deployments", names.webhook)
         webhook_pods = await self._pods("webhook_pods", names.webhook)
         plugins, plugin_pods = await self._daemon_sets("plugins", "plugin_pods", PLUGINS)
-        inventory, pods = await gather_cluster(reader, lambda use: not use.node or bool(use.claim))
+        inventory, pods = await gather_cluster(reader, lambda use, pod: not use.node or pod.has_claims)
         lists = await gather_dra(reader, inventory)
         namespaces = await reader.each(
             "namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(decode_any(raw))
@@ -98,6 +98,7 @@ class Gatherer:
         cluster = ClusterEvidence(
             now, inventory, offers, policy, devices, plugins_by_node(plugin_pods), dict(reader.unseen)
         )
+        dra = await self._dra(inventory, lists)
         trial = None
         with reader.reading("trial"):
             trial = await tried(self._client, names.try_namespace)
@@ -122,8 +123,8 @@ class Gatherer:
             refusals=await self._refusals(),
             plugins=plugins,
             plugin_pods=plugin_pods,
-            plugin_configs=await self._plugin_configs(plugins),
-            dra=await self._dra(inventory, lists),
+            plugin_configs=await self._plugin_configs((*plugins, *dra.drivers)),
+            dra=dra,
             unseen=dict(reader.unseen),
             odd={field: tuple(odd) for field, odd in reader.odd.items()},
         )
@@ -204,6 +205,8 @@ class Gatherer:
         return DynamicAllocation(
             classes=lists.classes,
             slices=lists.slices,
+            claims=lists.claims,
+            templates=templates,
             drivers=drivers,
             driver_pods=driver_pods,
             alternatives=tuple(

@@ -144,6 +144,13 @@ class ClaimSpec(Part):
         """Whether one of its requests is "this, else that"."""
         return any(len(one.first_available or ()) > 1 for one in self.devices.requests or ())
 
+    @property
+    def classes(self) -> set[str]:
+        """The DeviceClasses that its requests name."""
+        requests = self.devices.requests or ()
+        every = (each for one in requests for each in (one.exactly, *(one.first_available or ())) if each)
+        return {one.device_class_name for one in every}
+
 
 class AllocationResult(Part):
     request: str = ""  # `gpu`, or `gpu/smaller` where an alternative was taken

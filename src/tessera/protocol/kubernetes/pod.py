@@ -107,6 +107,8 @@ class PodStatus(ActualResources):
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
     resource_claim_statuses: list[PodClaim] | None = None
+    # of the claim that the scheduler made for its extended resources
+    extended_resource_claim_status: PodClaim | None = None
 
     def condition(self, kind: str) -> Condition:
         """A condition, empty where there is none."""
@@ -136,6 +138,11 @@ class PodIn(Part):
         """The claims that it has, by the names that it gives them; None for one that was not made yet."""
         made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses or ()}
         return {one.name: one.resource_claim_name or made.get(one.name) for one in self.spec.read_claims()}
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether it has a claim: of its own, or one that the scheduler made for its extended resources."""
+        return self.status.extended_resource_claim_status is not None or bool(self.spec.read_claims())
 
     @property
     def claim_templates(self) -> dict[str, str]:

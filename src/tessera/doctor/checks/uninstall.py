@@ -1,0 +1,159 @@
+"""Checks before an uninstall: what pods hold of the DRA driver, who waits for it, and what stays in the cluster."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from tessera.core.dra.slices import DRIVER
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import DEVICES_LABEL
+from tessera.core.requests.asking import alternatives_of
+from tessera.core.text import first_of, number_of
+from tessera.doctor.evidence import Evidence
+from tessera.doctor.findings import Finding, not_applicable, note, problem, warning
+from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn
+from tessera.protocol.kubernetes.pod import PodMetadata
+
+_MOST_NAMED: Final = 3
+_DESCRIBING: Final = (
+    "nvidia.com/"  # what labels of simulated cards begin with, as those of GPU feature discovery
+)
+_CONTROLLER: Final = ("app.kubernetes.io/managed-by", "tessera-controller")  # label of its templates
+
+
+def held(seen: Evidence) -> Iterator[Finding]:
+    """Only the driver can end a claim: once it is gone, a pod that holds one stays in Terminating."""
+    ours = any(one.spec.driver == DRIVER for one in seen.dra.slices)
+    holders: dict[tuple[str, str, str], list[ClaimIn]] = defaultdict(list)
+    for claim in seen.dra.claims:
+        if not _devices(claim):
+            continue
+        ours, space = True, claim.metadata.namespace
+        for one in claim.status.reserved_for or ():
+            holders[one.resource.removesuffix("s"), space, one.name].append(claim)
+        if not claim.status.reserved_for:
+            yield warning(
+                f"claim {space}/{claim.metadata.name} holds {_devices(claim)}, and no pod uses it now: a pod that uses it after the "
+                "uninstall does not start",
+                f"kubectl describe resourceclaim -n {space} {claim.metadata.name}",
+            ).of("a claim that no pod uses", f"claim {space}/{claim.metadata.name}")
+    if not (ours or seen.dra.drivers):
+        yield not_applicable("the DRA driver is not installed")
+    pods = {("pod", one.pod.namespace, one.pod.name): one.state.metadata for one in seen.pods}
+    for (kind, space, name), claims in sorted(holders.items()):
+        metadata = pods.get((kind, space, name), PodMetadata())
+        owner = f" of {metadata.controller.kind} {metadata.controller.name}" if metadata.controller else ""
+        devices = ", ".join(_devices(one) for one in claims)
+        names = first_of([one.metadata.name for one in claims], _MOST_NAMED)
+        yield problem(
+            f"{kind} {space}/{name}{owner} holds {devices} (claim {names}). Only the driver can end a claim, so without the driver the "
+            f"{kind} stays in Terminating: {'wait until it is gone' if metadata.deletion_timestamp else 'end it'} before you uninstall",
+            f"kubectl describe {kind} -n {space} {name}",
+        ).of("devices of the DRA driver are held", f"{kind} {space}/{name}")
+
+
+def _devices(claim: ClaimIn) -> str:
+    """The devices of the driver that a claim holds; empty: none."""
+    found = [one for one in claim.status.results if one.driver == DRIVER]
+    return first_of([f"{one.device} of {one.pool}" for one in found], _MOST_NAMED)
+
+
+def claimants(seen: Evidence) -> Iterator[Finding]:
+    """Pods without a node whose claims nobody makes or serves once controller and driver are gone."""
+    going = _classes(seen)
+    claims = {_key(one): one.spec.classes for one in seen.dra.claims}
+    templates = {_key(one): one.spec.spec.classes for one in seen.dra.templates}
+    for one in seen.pods:
+        space, converted = one.pod.namespace, alternatives_of(one.pod)
+        named = [claims.get((space, name or ""), set()) for name in one.state.claims.values()]
+        named += [templates.get((space, name), set()) for name in one.state.claim_templates.values()]
+        if converted:
+            named.append(
+                {each.device_class for request in converted.requests for each in request.alternatives}
+            )
+        unmade = converted is not None and (space, converted.template) not in templates
+        found = set[str]().union(*named)
+        if one.waits and (unmade or found & going):
+            then = ": delete the pod then, and its workload creates it again with its own request"
+            yield warning(
+                f"{one.name} waits with a claim for {first_of(sorted(found & going or found), _MOST_NAMED)}, which nobody serves after the uninstall"
+                f"{then if converted else ''}",
+                f"kubectl describe pod -n {space} {one.pod.name}",
+            ).of("pods wait with claims that nobody will serve", one.name)
+
+
+def templates(seen: Evidence) -> Iterator[Finding]:
+    """Claims and templates that stay, and ask for DeviceClasses that go; and the templates that the controller made."""
+    going, (label, maker) = _classes(seen), _CONTROLLER
+    made: list[ClaimTemplateIn] = []
+    standing = [("claim", one.metadata, one.spec) for one in seen.dra.claims if not one.metadata.controller]
+    for one in seen.dra.templates:
+        if (one.metadata.labels or {}).get(label) == maker:
+            made.append(one)
+        else:
+            standing.append(("template", one.metadata, one.spec.spec))
+    for kind, metadata, spec in standing:
+        if found := sorted(spec.classes & going):
+            name = f"{kind} {metadata.namespace}/{metadata.name}"
+            yield note(
+                f"{name} asks for DeviceClass {first_of(found, _MOST_NAMED)}, which the uninstall removes: pods with it will wait",
+                f"kubectl describe resourceclaim{kind.replace('claim', '')} -n {metadata.namespace} {metadata.name}",
+            ).of(f"{kind}s ask for DeviceClasses that go", name)
+    if made:
+        yield note(
+            f"{number_of(len(made), 'template')} of the controller will be left, such as {'/'.join(_key(made[0]))}: nobody uses them "
+            "after the uninstall, so remove them then",
+            f"kubectl delete resourceclaimtemplates -A -l {label}={maker}",
+        )
+
+
+def _classes(seen: Evidence) -> set[str]:
+    """The DeviceClasses that select devices of the driver."""
+    return {
+        one.metadata.name
+        for one in seen.dra.classes
+        if any(DRIVER in each.cel.expression for each in one.spec.selectors or ())
+    }
+
+
+def _key(one: ClaimIn | ClaimTemplateIn) -> tuple[str, str]:
+    return one.metadata.namespace, one.metadata.name
+
+
+def labels(seen: Evidence) -> Iterator[Finding]:
+    """Labels that an uninstall leaves on nodes: the one that chooses the driver, and those of simulated cards."""
+    chosen = [node.name for node in seen.nodes if DEVICES_LABEL in node.labels]
+    if chosen:
+        yield note(
+            f"the label {DEVICES_LABEL} stays on {number_of(len(chosen), 'node')} ({first_of(chosen, _MOST_NAMED)}): remove it after "
+            "the uninstall, not before, since the driver leaves a node without it",
+            f"kubectl label nodes -l {DEVICES_LABEL} {DEVICES_LABEL}-",
+        )
+    simulated = _simulated(seen)
+    described = [
+        node.name
+        for node in seen.nodes
+        if node.name in simulated and any(label.startswith(_DESCRIBING) for label in node.labels)
+    ]
+    if described:
+        yield note(
+            f"the labels {_DESCRIBING}… of simulated cards stay on {number_of(len(described), 'node')} "
+            f"({first_of(described, _MOST_NAMED)}): docs/upgrade.md has the commands that remove them after the uninstall",
+            f"kubectl get nodes {' '.join(described[:_MOST_NAMED])} --show-labels",
+        )
+
+
+def _simulated(seen: Evidence) -> set[str]:
+    """The nodes where a device plugin or a driver simulates cards."""
+    found: set[str] = set()
+    for one in (*seen.plugins, *seen.dra.drivers):
+        with suppress(InvalidInput):  # another check reports it
+            if device_config.parse(seen.plugin_configs.get(one.metadata.name, ""), "devices.yaml").simulated:
+                selector = (one.spec.selector.match_labels or {}).items()
+                pods = (*seen.plugin_pods, *seen.dra.driver_pods)
+                found |= {
+                    pod.spec.node_name for pod in pods if selector <= (pod.metadata.labels or {}).items()
+                }
+    return found

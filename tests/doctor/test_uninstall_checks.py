@@ -1,0 +1,189 @@
+"""What an uninstall would hang on, and what it would leave: `tessera doctor --before-uninstall`."""
+
+from typing import Any
+
+from tessera.core.requests.alternatives import template_name
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.store import Document
+from tests.build import bridged
+from tests.doctor.authorities import NOW, authority
+from tests.doctor.clusters import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    DAEMON_SETS,
+    DEVICE_CLASSES,
+    Examined,
+    examined,
+    gpu_pod,
+    healthy,
+    node,
+    object_of,
+)
+
+OURS, OTHER = "gpu.tessera.dev", "gpu.example.com"
+TEXT = "1*2g.20gb=2g.20gb/tessera-any"
+MADE = {"app.kubernetes.io/managed-by": "tessera-controller"}
+DRIVER = {"app.kubernetes.io/component": "dra-driver"}
+
+
+def claim(
+    name: str, device: str = "", *, pods: tuple[str, ...] = (), driver: str = OURS, wants: str = "tessera-any"
+) -> Document:
+    """A claim for one device: allocated where one is named, and reserved for these pods."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": wants}}
+    status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": one, "uid": one} for one in pods]}
+    if device:
+        result = {"request": "gpu", "driver": driver, "pool": "n1/tessera", "device": device}
+        status["allocation"] = {"devices": {"results": [result]}}
+    return object_of(name, namespace="default", spec={"devices": {"requests": [request]}}, status=status)
+
+
+def template(name: str, wants: str = "tessera-any", **metadata: Any) -> Document:
+    return object_of(name, namespace="default", spec={"spec": claim("x", wants=wants)["spec"]}, **metadata)
+
+
+def cluster(*pods: Document, **parts: Any) -> dict[Any, list[Document]]:
+    """A node that the driver serves, with the chart's class and one of another driver."""
+    objects = healthy(authority())
+    objects[kinds.PODS] += pods
+    objects[kinds.NODES].append(node("n1", {}, labels=parts.pop("labels", {})))
+    objects[DEVICE_CLASSES] = [
+        object_of(name, spec={"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]})
+        for name, driver in (("tessera-any", OURS), ("other", OTHER))
+    ]
+    objects[DAEMON_SETS] = [object_of("driver", labels=DRIVER, spec={}, status={})]
+    objects[CLAIMS], objects[CLAIM_TEMPLATES] = parts.get("claims", []), parts.get("templates", [])
+    return objects
+
+
+async def asked(objects: dict[Any, list[Document]], **options: Any) -> Examined:
+    return await examined(objects, now=NOW, before_uninstall=True, **options)
+
+
+async def test_pods_that_hold_claims_are_named() -> None:
+    """Each pod that holds a device of the driver is a problem, with its claim and who would create it again; pods of others are not."""
+    own = gpu_pod(
+        "own", {}, node="n1", owner="ReplicaSet", resourceClaims=[{"name": "g", "resourceClaimName": "c1"}]
+    )
+    extended = gpu_pod("extended", {"nvidia.com/gpu": "1"}, node="n1", owner="Job")
+    extended["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "c2"}
+    claims = [
+        claim("c1", "gpu-0", pods=("own",)),
+        claim("c2", "gpu-1", pods=("extended", "unseen")),
+        claim("c3", "x", pods=("foreign",), driver=OTHER),
+        claim("c4", pods=("not-allocated",)),
+    ]
+    found = await asked(cluster(own, extended, claims=claims))
+    assert [(str(one.severity), one.text.partition(". ")[0]) for one in found.of("held")] == [
+        ("problem", "pod default/extended of Job extended-owner holds gpu-1 of n1/tessera (claim c2)"),
+        ("problem", "pod default/own of ReplicaSet own-owner holds gpu-0 of n1/tessera (claim c1)"),
+        ("problem", "pod default/unseen holds gpu-1 of n1/tessera (claim c2)"),
+    ]
+    assert found.of("held")[0].text.endswith(
+        ". Only the driver can end a claim, so without the driver the pod stays in Terminating: end it before you uninstall"
+    )
+
+
+async def test_a_pod_that_ends_is_waited_for() -> None:
+    """A pod that was deleted holds its device until the driver has ended its claim."""
+    pod = gpu_pod("ends", {}, node="n1", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
+    found = await asked(cluster(pod, claims=[claim("c", "gpu-0", pods=("ends",))]))
+    assert "wait until it is gone before you uninstall" in found.one("held").text
+
+
+async def test_nothing_is_held() -> None:
+    """Without a claim of the driver there is nothing to say; without the driver nothing to check; without the right to look that is said."""
+    claims = [claim("c", "x", pods=("p",), driver=OTHER, wants="other")]
+    found = await asked(cluster(claims=claims))
+    assert (found.findings, found.of("held"), found.states["held"]) == ([], [], "seen")
+    found = await asked(healthy(authority()))
+    assert found.states == {
+        "held": "not applicable",
+        "claimants": "seen",
+        "templates": "seen",
+        "labels": "seen",
+    }
+    found = await asked(cluster(), forbidden=frozenset({"resourceclaims"}))
+    assert found.states["held"] == "not seen"
+
+
+async def test_a_claim_that_no_pod_uses() -> None:
+    """A claim that holds a device hangs nothing; pods that use it later do not start."""
+    found = await asked(cluster(claims=[claim("c", "gpu-0")]))
+    assert found.findings == [("held", "warning")]
+    assert found.of("held")[0].text.startswith(
+        "claim default/c holds gpu-0 of n1/tessera, and no pod uses it now"
+    )
+
+
+async def test_pods_that_wait_with_claims() -> None:
+    """Pods without a node whose claim is for a class of the driver, or whose template nobody makes any more."""
+    named = gpu_pod("named", {}, resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    made = gpu_pod("made", {}, resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
+    foreign = gpu_pod("foreign", {}, resourceClaims=[{"name": "g", "resourceClaimTemplateName": "other"}])
+    elsewhere = bridged(gpu_pod("elsewhere", {}), TEXT.replace("tessera-any", "other"))
+    ready = object_of(
+        template_name(TEXT.replace("tessera-any", "other")), namespace="default", labels=MADE, spec={}
+    )
+    parts = {"claims": [claim("c")], "templates": [template("t"), template("other", "other"), ready]}
+    pods = (named, made, foreign, elsewhere, bridged(gpu_pod("converted", {}), TEXT))
+    found = await asked(cluster(*pods, **parts))
+    text = "waits with a claim for tessera-any, which nobody serves after the uninstall"
+    assert [(str(one.severity), one.text) for one in found.of("claimants")] == [
+        ("warning", f"pod default/converted {text}: delete the pod then, and its workload creates it again with its own request"),
+        ("warning", f"pod default/made {text}"),
+        ("warning", f"pod default/named {text}"),
+    ]  # fmt: skip
+    parts["templates"].remove(ready)
+    found = await asked(cluster(elsewhere, **parts))
+    assert "pod default/elsewhere waits with a claim for other" in found.one("claimants").text
+
+
+async def test_claims_and_templates_that_stay() -> None:
+    """What asks for DeviceClasses of the chart is told, and the controller's templates with the command that removes them."""
+    templates = [
+        template("mine"),
+        template("other", "other"),
+        template("tessera-1", labels=MADE),
+        template("tessera-2", labels=MADE),
+    ]
+    found = (await asked(cluster(templates=templates, claims=[claim("standing")]))).of("templates")
+    assert {str(one.severity) for one in found} == {"note"}
+    assert [one.text for one in found] == [
+        "claim default/standing asks for DeviceClass tessera-any, which the uninstall removes: pods with it will wait",
+        "template default/mine asks for DeviceClass tessera-any, which the uninstall removes: pods with it will wait",
+        "2 templates of the controller will be left, such as default/tessera-1: nobody uses them after the uninstall, so remove them then",
+    ]  # fmt: skip
+    assert found[0].commands == ("kubectl describe resourceclaim -n default standing",)
+    assert found[1].commands == ("kubectl describe resourceclaimtemplate -n default mine",)
+    assert found[2].commands == (
+        "kubectl delete resourceclaimtemplates -A -l app.kubernetes.io/managed-by=tessera-controller",
+    )
+
+
+async def test_labels_that_stay() -> None:
+    """The label that chooses the driver, with the command that removes it; and labels of cards, only where they are simulated."""
+    objects = cluster(labels={"tessera.dev/devices": "dra", "nvidia.com/gpu.product": "A100"})
+    real = node("real", {}, labels={"nvidia.com/gpu.product": "A100"})
+    objects[kinds.NODES].append(real)
+    found = await asked(objects)
+    assert found.one("labels").text == (
+        "the label tessera.dev/devices stays on 1 node (n1): remove it after the uninstall, not before, since the driver "
+        "leaves a node without it"
+    )
+    assert found.one("labels").commands == (
+        "kubectl label nodes -l tessera.dev/devices tessera.dev/devices-",
+    )
+
+    volumes = {"template": {"spec": {"volumes": [{"name": "config", "configMap": {"name": "devices"}}]}}}
+    spec = {"selector": {"matchLabels": DRIVER}, **volumes}
+    objects[DAEMON_SETS] = [object_of("driver", labels=DRIVER, spec=spec, status={})]
+    objects[kinds.PODS].append(
+        object_of("driver-n1", labels=DRIVER, spec={"nodeName": "n1", "containers": []})
+    )
+    for config, told in (("simulated: {product: H200, cards: 1}", 2), ("nvml: {}", 1), ("simulated: 7", 1)):
+        objects[kinds.CONFIG_MAPS][1:] = [object_of("devices", data={"devices.yaml": config})]
+        assert len((await asked(objects)).of("labels")) == told, config
+        if told == 2:
+            assert "stay on 1 node (n1)" in (await asked(objects)).of("labels")[1].text
