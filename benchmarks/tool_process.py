@@ -12,6 +12,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
@@ -26,13 +27,13 @@ from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.state import ClaimState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
-from tessera.core.admission.policy import Policy
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import serve_dashboard
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.object_files import objects_in
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.live import LiveView
+from tessera.kube.view.policy import PolicySource
 from tessera.serving.address import Address
 
 _BAD_INPUT: Final = 2
@@ -119,7 +120,7 @@ def page_changes(places: Places) -> None:
 async def _with_page(places: Places, *, changes: bool) -> None:
     async with ClusterChoice(kubeconfig=places["kubeconfig"]).connected() as client:
         board, view = Board("bench"), LiveView(client, keep=None)
-        explain = explainer(view.offers, Policy())
+        explain = explainer(view.offers, partial(PolicySource().read, client))
         async with view.following(), serve_dashboard(client, board, explain, Address("127.0.0.1", 0)) as url:
             host, _, port = url.removeprefix("http://").rstrip("/").rpartition(":")
             names = sorted(board.nodes)

@@ -198,8 +198,11 @@ def board_served(board: "Board") -> Iterator[str]:
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
 
+    async def echo(text: str) -> str:
+        return text
+
     async def serve() -> None:
-        page = Page(board, lambda text: text)
+        page = Page(board, echo)
         address.put(await page.start(Address(HOST, 0)))
         sending = asyncio.create_task(page.run())
         await ended.wait()

@@ -339,6 +339,10 @@ def test_the_page_is_not_open(helm: Helm) -> None:
             "verbs": ["get", "list", "watch"],
         },
     ]
+    # what the webhook decides by
+    one = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["gpu-webhook"], "verbs": ["get"]}
+    assert found["Role"]["rules"] == [one]
+    assert {"--webhook-namespace=gpu-webhook", "--webhook-name=gpu-webhook"} <= set(arguments)
 
 
 def test_rendered_manifest_is_the_chart() -> None:

@@ -471,6 +471,50 @@ def test_configuration_is_picked_up(installed: Installation, node_namespace: str
     assert {pod["metadata"]["uid"] for pod in installed.webhook_pods()} == before
 
 
+def test_tools_decide_with_the_installed_configuration(installed: Installation, node_namespace: str) -> None:
+    """With a minimum installed, `tessera admit`, `tessera why` and the page reject with the webhook's own words."""
+    cluster, used = installed.cluster, "decided with the configuration of ConfigMap gpu-webhook/gpu-webhook"
+    config = {"fallback": {"minMemoryFraction": 0.5}}
+    values = {**installed.values(), "config": config, "dashboard": {"enabled": True}}
+    installed.helm("upgrade", "tessera", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=150s", values=values)
+    pod = _pod("x", {MIG + "3g.30gb": 1})  # by default values it would get 1g.10gb
+
+    def refused() -> str | None:
+        done = cluster.try_kubectl("apply", "-n", node_namespace, "--dry-run=server", "-f", "-", stdin=pod)
+        reason = done.stderr.partition("denied the request: ")[2].strip()
+        return reason if "fallback.minMemoryFraction" in reason else None
+
+    reason = cluster.wait(refused, 90, what="the new configuration")
+    more = (f"--kubeconfig={cluster.kubeconfig}", "-n", node_namespace)
+    done = tessera("admit", "-f", "-", *more, stdin=pod)
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == [f"Pod {node_namespace}/x: rejected: {reason}", used]
+
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": json.loads(pod)["spec"]}
+    template["spec"].pop("restartPolicy")
+    web = {"selector": {"matchLabels": labels}, "template": template}
+    cluster.api.create(
+        f"/apis/apps/v1/namespaces/{node_namespace}/deployments", {"metadata": {"name": "web"}, "spec": web}
+    )
+    events = f"/api/v1/namespaces/{node_namespace}/events"
+    failed = {"fieldSelector": "reason=FailedCreate"}
+    cluster.wait(lambda: cluster.api.get(events, **failed)["items"], what="a pod that is rejected")
+    lines = tessera("why", "deploy/web", *more).stdout.splitlines()
+    assert lines[0] == f"deployment {node_namespace}/web has 0 of 1 pods: the webhook rejects them: {reason}"
+    assert lines[-1] == used
+
+    headers = {"Content-Type": "application/yaml"}
+    with (
+        cluster.forwarded("service/tessera-dashboard", 80, namespace=NAMESPACE) as port,
+        contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection,
+    ):
+        connection.request("POST", "/explain", body=pod.encode(), headers=headers)
+        lines = connection.getresponse().read().decode().splitlines()
+    assert f"  decision    rejected: {reason}" in lines
+    assert lines[-1] == used
+
+
 def test_upgrade_loses_no_call(installed: Installation, node_namespace: str) -> None:
     """Every replica is replaced under failurePolicy Fail while pods are created without pause: none fails, each is changed."""
     cluster = installed.cluster

@@ -12,6 +12,8 @@ from tests.protocol.dra.samples import class_, device, slice_
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NODES, PODS = EXAMPLES / "nodes", EXAMPLES / "pods"
+DEFAULTS = "decided with default values: ConfigMap gpu-webhook/gpu-webhook is not {}\n"
+NOT_IN_FILES = DEFAULTS.format("among the files")
 
 
 @pytest.fixture
@@ -40,7 +42,8 @@ def test_data_centres_of_different_cards(tessera, centre, resource, warning):
     """One YAML, four data centres: each gives what it has."""
     code, out, err = tessera("admit", "-f", PODS / "3g.yaml", "--nodes", NODES / f"{centre}.yaml")
     limits = yaml.load(out)["spec"]["containers"][0]["resources"]["limits"]
-    assert (code, {name: int(count) for name, count in limits.items()}, err) == (0, {resource: 1}, warning)
+    assert (code, {name: int(count) for name, count in limits.items()}) == (0, {resource: 1})
+    assert err == warning + NOT_IN_FILES
 
 
 def test_injection(tessera):
@@ -88,7 +91,7 @@ def test_objects_without_pods(tessera):
         "Pod default/infer\n"
     )
     Path("job.yaml").write_text(texts[0])
-    assert tessera("admit", "-f", "job.yaml", "--nodes", NODES / "h200.yaml") == (0, texts[0], "")
+    assert tessera("admit", "-f", "job.yaml", "--nodes", NODES / "h200.yaml") == (0, texts[0], NOT_IN_FILES)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "kind: List\nitems: []\n"])
@@ -216,7 +219,7 @@ def test_namespaces(tessera):
         "-o",
         "patch",
     )
-    assert (code, out, err) == (0, "[]\n", "")
+    assert (code, out, err) == (0, "[]\n", NOT_IN_FILES)
 
 
 def test_admitting_twice_is_admitting_once(tessera):
@@ -224,7 +227,7 @@ def test_admitting_twice_is_admitting_once(tessera):
     _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml")
     Path("once.yaml").write_text(out)
     code, again, err = tessera("admit", "-f", "once.yaml", "--nodes", NODES / "small.yaml")
-    assert (code, again, err) == (0, out, "")
+    assert (code, again, err) == (0, out, NOT_IN_FILES)
 
 
 def test_explain(tessera):
@@ -270,6 +273,8 @@ Pod default/infer
                      limits:
               -        nvidia.com/mig-2g.20gb: 1
               +        nvidia.com/mig-1g.10gb: '1'
+
+decided with default values: ConfigMap gpu-webhook/gpu-webhook is not among the files
 """
     )
 
@@ -370,7 +375,7 @@ def test_capacity_tells_offline(tessera):
         "allocatable: {nvidia.com/mig-2g.20gb: 0, nvidia.com/mig-1g.10gb: 4}}\n"
     )
     code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "nodes.yaml", "-o", "patch")
-    assert (code, out, err) == (0, "[]\n", "")
+    assert (code, out, err) == (0, "[]\n", NOT_IN_FILES)
 
 
 def test_dra_offline(tessera):
@@ -444,16 +449,16 @@ def test_whether_the_controller_is_at_work(tessera, lease, claims, told):
         err.removeprefix(
             "Warning: GPU request 2g.20gb is a claim: 2g.20gb, else 1g.10gb, the first that is free\n"
         )
-        == told + no_ticket
+        == told + no_ticket + "decided with c.yaml\n"
     )
     assert "k8s.io~1ticket" not in out
     _, out, err = tessera(*args, "-o", "explain")
     assert ("tessera controller does not renew its Lease; it makes the templates" in out) is not claims
     assert err == told + no_ticket
     _, _, err = tessera(*args, "-o", "summary")
-    assert err == told
+    assert err == told + "decided with c.yaml\n"
     _, _, err = tessera(*args[:-2], "-o", "patch")
-    assert err == "", "where no request becomes a claim it does not matter"
+    assert err == NOT_IN_FILES, "where no request becomes a claim it does not matter"
 
 
 @pytest.mark.parametrize(
@@ -493,7 +498,7 @@ def test_bad_pods(tessera, text, complaint):
     [
         (["-f", "none.yaml", "--nodes", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
         (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: no files that end in .json, .yaml, .yml\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap\n"),
         (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
         (["--nodes", NODES / "small.yaml"], "tessera admit: say with -f which pods; only -o summary counts those of the cluster by itself (see tessera admit --help)\n"),
         (["-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--context", "c"], "tessera admit: --nodes reads files: it does not go with --kubeconfig or --context (see tessera admit --help)\n"),
@@ -648,9 +653,12 @@ def test_summary(tessera):
         "-o",
         "summary",
     )
-    for more in ((), ("--config", "c.yaml")):
+    for more, used in (
+        ((), NOT_IN_FILES),
+        (("--config", "c.yaml"), "decided with c.yaml, whose mode is observe\n"),
+    ):
         code, out, err = tessera(*args, *more)
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, used)
         told, _, rejected = out.rpartition("\n\n")
         assert told + "\n" == SUMMARY
         assert rejected.startswith("Pod ml/floor: asked for nvidia.com/mig-2g.20gb: 1, and no node")
@@ -671,7 +679,7 @@ def test_the_cluster_is_asked(served, command, tmp_path):
     assert err.startswith("Warning: GPU fallback 2g.20gb->1g.10gb")
     served.add(there("one", "2g.20gb"), there("two", "1g.10gb", phase="Failed"), there("three", ""))
     code, out, err = command(*args, "-o", "summary")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, DEFAULTS.format("there"))
     assert out.startswith("2 pods, 1 of them asks for GPUs: 1 would be changed, 0 would be rejected\n")
     code, out, err = command(*args, "-f", str(PODS / "2g.yaml"), "-o", "summary")
     assert out.startswith("1 pod, 1 of them asks for GPUs: 1 would be changed, 0 would be rejected\n")
@@ -698,12 +706,54 @@ def test_the_lease_of_the_cluster(served, command, tmp_path):
         "-o",
         "patch",
     )
-    assert command(*args) == (0, "[]\n", "")
+    assert command(*args) == (0, "[]\n", f"decided with {config}\n")
     renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": renewed}
     served.add(
         {"kind": "Lease", "metadata": {"name": "tessera-controller", "namespace": "tools"}, "spec": spec}
     )
-    assert command(*args) == (0, "[]\n", ""), "not where it is looked for"
+    assert command(*args)[:2] == (0, "[]\n"), "not where it is looked for"
     code, out, err = command(*args, "--webhook-namespace", "tools")
     assert (code, "resourceClaims" in out, "taken to be running" in err) == (0, True, False)
+
+
+HALF = {"config.yaml": "fallback: {minMemoryFraction: 0.5}\n"}
+LIVE = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/mig-1g.10gb": "4"}}}
+
+
+def config_map(data, name="gpu-webhook", namespace="gpu-webhook"):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}  # fmt: skip
+
+
+def test_the_installed_configuration_decides(served, command):
+    """With a minimum installed, admit rejects as the webhook does, and says which configuration it used; --config wins."""
+    served.add(LIVE)
+    args = ("admit", "--kubeconfig", served.kubeconfig, "-f", str(PODS / "3g.yaml"))
+    assert command(*args)[0] == 0
+    served.add(config_map(HALF))
+    code, out, err = command(*args)
+    used = "decided with the configuration of ConfigMap gpu-webhook/gpu-webhook"
+    assert (code, out, err.splitlines()[-1]) == (3, "", used)
+    assert "fallback.minMemoryFraction" in err
+    code, out, err = command(*args, "-o", "explain")
+    assert (code, err, out.splitlines()[-1]) == (3, "", used)
+    code, out, err = command(*args, "-o", "summary")
+    assert (out.splitlines()[0][-19:], err) == ("1 would be rejected", f"{used}\n")
+    (command.folder / "own.yaml").write_text("mode: observe\n")
+    code, _, err = command(*args, "--config", "own.yaml")
+    assert (code, err.splitlines()[-1]) == (0, "decided with own.yaml, whose mode is observe")
+
+
+def test_a_configmap_among_the_files(tessera):
+    """Of a cluster in files, its ConfigMap decides; another one does not."""
+    args = ("admit", "-f", PODS / "3g.yaml", "--nodes", NODES / "small.yaml", "--nodes", "c.json")
+    Path("c.json").write_text(json.dumps(config_map(HALF)))
+    code, _, err = tessera(*args)
+    assert (code, err.splitlines()[-1]) == (
+        3,
+        "decided with the configuration of ConfigMap gpu-webhook/gpu-webhook",
+    )
+    Path("c.json").write_text(json.dumps(config_map(HALF, "mine")))
+    code, _, err = tessera(*args)
+    assert (code, err.splitlines()[-1] + "\n") == (0, NOT_IN_FILES)
+    assert tessera(*args, "--webhook-name", "mine")[0] == 3

@@ -18,6 +18,7 @@ from tessera.cli.app import run
 TESSERA = [sys.executable, "-m", "tessera"]
 MIG = "nvidia.com/mig-"
 DEADLINE = 20.0
+INSTALLED = "decided with the configuration of ConfigMap gpu-webhook/gpu-webhook"
 
 
 @contextmanager
@@ -61,6 +62,12 @@ def explained(address, text):
         return answer.read().decode()
 
 
+def why_of(address, namespace, pod):
+    request = urllib.request.Request(f"{address}why?namespace={namespace}&pod={pod}", method="POST")  # noqa: S310 # our own
+    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:  # noqa: S310
+        return answer.read().decode()
+
+
 def node(name, **has):
     allocatable = {f"{MIG}{key[1:].replace('_', '.')}": str(count) for key, count in has.items()}
     return {"kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {"allocatable": allocatable}}
@@ -99,6 +106,17 @@ def test_a_cluster(served):
             explained(address, "a: [")
         assert refused.value.code == 400
         assert refused.value.read().decode().count("\n") == 1
+        assert (
+            explained(address, text).splitlines()[-1]
+            == "decided with default values: ConfigMap gpu-webhook/gpu-webhook is not there"
+        )
+        metadata, config = {"name": "gpu-webhook", "namespace": "gpu-webhook"}, "fallback: {minMemory: 30Gi}"
+        served.add({"kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": config}})
+        version = served.server.store.version
+        answer = explained(address, text)
+        assert "decision    rejected: " in answer, "as the webhook decides from then on"
+        assert answer.splitlines()[-1] == INSTALLED
+        assert why_of(address, "default", "train").splitlines()[-1] == INSTALLED
     assert served.server.store.version == version, "the cluster is only read"
 
 
@@ -158,6 +176,7 @@ def test_the_embedded_cluster(tmp_path, capsys, temporary):
         assert run(["capacity", "--kubeconfig", kubeconfig, "-o", "json"]) == 0
         assert "mine" in capsys.readouterr().out
         assert "node/mine" in asked(address)
+        assert explained(address, "kind: Pod\nspec: {containers: []}").splitlines()[-1] == INSTALLED
     assert not list(temporary.iterdir())
 
 

@@ -17,7 +17,7 @@ DEADLINE = 10.0
 MODULES = ("app", "capacity", "dom", "filters", "heat", "lists", "mosaic", "nodes", "pages", "try", "why")
 
 
-def explain(text):
+async def explain(text):
     if "bad" in text:
         raise InvalidInput("line 1: this is bad")
     return f"explained: {text}"

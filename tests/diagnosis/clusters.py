@@ -8,6 +8,7 @@ from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.gather import Gatherer, parse_target
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
+from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer, Target
 from tessera.simulation.control_plane.kinds import ResourceType
@@ -125,5 +126,6 @@ async def why(
                     for owner in one["metadata"].get("ownerReferences", ()):
                         owner["uid"] = own_uid
     async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
-        gatherer = Gatherer(client, "team", policy=policy or Policy(), clock=FakeClock(wall=NOW.timestamp()))
+        decides_by = PolicySource(given=UsedPolicy(policy or Policy()))
+        gatherer = Gatherer(client, "team", decides_by=decides_by, clock=FakeClock(wall=NOW.timestamp()))
         return diagnose(*await gatherer.gather(*parse_target(target)), highs)

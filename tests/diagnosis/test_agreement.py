@@ -30,6 +30,7 @@ from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.examination import examine
 from tessera.doctor.findings import short
 from tessera.doctor.gather import Gatherer as DoctorGatherer
+from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.dra.objects import template_spec
 from tessera.simulation.control_plane import kinds
@@ -280,7 +281,7 @@ def unplaced(store: Store) -> list[str]:
 
 
 async def asked_why(server: ApiServer, name: str) -> Diagnosis:
-    gatherer = Gatherer(client_of(server), "team", policy=Policy())
+    gatherer = Gatherer(client_of(server), "team", decides_by=PolicySource(given=UsedPolicy()))
     return diagnose(*await gatherer.gather("pod", name), highs)
 
 
@@ -436,7 +437,7 @@ def test_a_workloads_next_pod_is_judged_as_admission_would(cluster: Cluster):
         "message": denied,
     }
     server.store.create(kinds.EVENTS, event, "team")
-    gatherer = Gatherer(client_of(server), "team", policy=Policy())
+    gatherer = Gatherer(client_of(server), "team", decides_by=PolicySource(given=UsedPolicy()))
     found = diagnose(*asyncio.run(gatherer.gather("replicaset", "web")), highs)
     assert found.cause == "rejected"
     rejected = isinstance(reviewed.would, Denied)

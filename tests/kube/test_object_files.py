@@ -59,9 +59,12 @@ def test_names():
     [
         (
             b"kind: Pod",
-            "f: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease",
+            "f: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap",
         ),
-        (b"a: 1", "f: kind (none) is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease"),
+        (
+            b"a: 1",
+            "f: kind (none) is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap",
+        ),
         (b"[1]", "f: expected a Kubernetes object, got a list"),
         (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object, got int"),
         (b"kind: Node\nmetadata: 7", "f: Node (no name): metadata: expected object, got int"),

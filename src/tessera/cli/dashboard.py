@@ -2,18 +2,18 @@
 
 import asyncio
 from contextlib import nullcontext
+from functools import partial
 
 import click
 
-from tessera.cli.admit.command import read_policy
 from tessera.cli.admit.explanation import explainer
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, policy_options
 from tessera.cli.common.options import Listen, env_option
 from tessera.cli.why import explained
-from tessera.core.admission.policy import Policy
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import serve_dashboard, serve_metrics
 from tessera.kube.view.live import LiveView
+from tessera.kube.view.policy import PolicySource
 from tessera.serving.address import Address
 from tessera.serving.ending import run_until_signalled
 
@@ -36,7 +36,7 @@ PORT = 8765  # where nothing usual listens
     "names",
     multiple=True,
 )
-@env_option("--config FILE", "Tessera's configuration, for explanations of pods.", "config_file")
+@policy_options(env_option)
 @env_option(
     "--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.", type=Listen()
 )
@@ -45,8 +45,8 @@ def command(
     port: int,
     address: str,
     names: tuple[str, ...],
-    config_file: str | None,
     metrics_listen: Address | None,
+    decides_by: PolicySource,
 ) -> int:
     """Show a cluster's GPUs in the browser, live.
 
@@ -55,14 +55,14 @@ def command(
     listens on 127.0.0.1 by default, loads nothing from other servers, and changes nothing in the cluster. ^C ends
     it.
     """
-    policy = read_policy(config_file) if config_file else None
 
     async def serve() -> int:
         async with cluster.connected("tessera-dashboard") as client:
             at, source = client.cluster.endpoint, client.cluster.source
             board = Board(f"{at} ({source})" if source else str(at))
             view = LiveView(client, keep=None)  # explanations tell of all nodes
-            explain, why = explainer(view.offers, policy or Policy()), explained(client, policy)
+            explain = explainer(view.offers, partial(decides_by.read, client))
+            why = explained(client, decides_by)
             where = Address(address, port)
             async with (
                 view.following(),

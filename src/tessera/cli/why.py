@@ -6,19 +6,18 @@ from typing import Any, Final
 
 import click
 
-from tessera.cli.admit.command import read_policy
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, policy_options
 from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, Style, block, output_option, table
-from tessera.core.admission.policy import Policy
 from tessera.core.text import first_of, number_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.evidence import Evidence
-from tessera.diagnosis.gather import Gatherer, parse_target
+from tessera.diagnosis.gather import CONFIGURATION, Gatherer, parse_target
 from tessera.diagnosis.nodes import counted
 from tessera.diagnosis.remedies import age
 from tessera.kube.rest.client import Client
+from tessera.kube.view.policy import PolicySource
 from tessera.solver import highs
 
 _MOST_ROWS: Final = 12  # of groups of nodes and of holders; beyond that a person reads the answer
@@ -35,25 +34,21 @@ _MARKS: Final = {"room": "✓", "missing": "-"}
     shell_complete=completing.namespaces,
 )
 @output_option("text")
-@option("--config FILE", "The webhook's configuration.  [default: read from its ConfigMap]", "config_file")
-@option("--webhook-namespace", "Where the webhook is installed.", default="gpu-webhook")
-@option("--webhook-name", "The webhook's ConfigMap.", default="gpu-webhook")
+@policy_options()
 @cluster_options
 def command(
     target: str,
     namespace: str | None,
     output: Output,
-    config_file: str | None,
-    webhook_namespace: str,
-    webhook_name: str,
     cluster: ClusterChoice,
+    decides_by: PolicySource,
 ) -> int:
     """Say why a pod waits, got another slice, or was never created, and what would make it run.
 
     The first line is the answer. Below it: what admission did and would do now, the scheduler's words, what each node
     lacks, who holds the slices and since when, and the smallest changes that would help. For a workload (deploy/web, rs/…,
     sts/…, ds/…, job/…) the command takes the pod that waits, or that was never created. It changes nothing, and names what you may
-    not read. Exit code 0, whatever the answer is.
+    not read. The last line says which configuration of the webhook it judged by. Exit code 0, whatever the answer is.
 
     \b
     tessera why train-0 -n team
@@ -61,22 +56,21 @@ def command(
     kubectl tessera why job/night -o json
     """  # fmt: skip
     kind, name = parse_target(target)
-    policy = read_policy(config_file) if config_file else None
 
     async def ask(client: Client) -> tuple[Diagnosis, Evidence]:
-        where, installed = namespace or client.cluster.namespace, (webhook_namespace, webhook_name)
-        return await _diagnosed(Gatherer(client, where, policy=policy, installed=installed), kind, name)
+        where = namespace or client.cluster.namespace
+        return await _diagnosed(Gatherer(client, where, decides_by=decides_by), kind, name)
 
     found, seen = cluster.run(ask)
-    output.show(lambda: _document(found), lambda style: _text(found, seen, style))
+    output.show(lambda: _document(found, seen), lambda style: _text(found, seen, style))
     return 0
 
 
-def explained(client: Client, policy: Policy | None = None) -> Callable[[str, str], Awaitable[str]]:
+def explained(client: Client, decides_by: PolicySource) -> Callable[[str, str], Awaitable[str]]:
     """The same answer for the dashboard: why a pod of a namespace waits."""
 
     async def answer(namespace: str, pod: str) -> str:
-        found, seen = await _diagnosed(Gatherer(client, namespace, policy=policy), "pod", pod)
+        found, seen = await _diagnosed(Gatherer(client, namespace, decides_by=decides_by), "pod", pod)
         return "\n".join(_text(found, seen, Style(enabled=False)))
 
     return answer
@@ -87,7 +81,7 @@ async def _diagnosed(gatherer: Gatherer, kind: str, name: str) -> tuple[Diagnosi
     return diagnose(seen, asked, highs), seen
 
 
-def _document(found: Diagnosis) -> dict[str, Any]:
+def _document(found: Diagnosis, seen: Evidence) -> dict[str, Any]:
     return {
         "object": found.title,
         "cause": found.cause,
@@ -103,6 +97,7 @@ def _document(found: Diagnosis) -> dict[str, Any]:
             {"kind": one.kind, "text": one.text, "commands": one.commands} for one in found.remedies
         ],
         "unseen": found.unseen,
+        "configuration": seen.decided_with,
     }
 
 
@@ -111,6 +106,8 @@ def _time(seconds: float) -> str | None:
 
 
 def _text(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:
+    # the last line says what is decided with
+    unseen = {what: why for what, why in found.unseen.items() if what != CONFIGURATION}
     return [
         style.bold(found.answer),
         *block("run it", _remedies(found, style)),
@@ -118,7 +115,8 @@ def _text(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:
         *block("scheduler", found.scheduler),
         *block("nodes", _nodes(found, style)),
         *block("held by", _holders(found, seen, style)),
-        *block("not seen", [style.note(f"{what}: {why}") for what, why in found.unseen.items()]),
+        *block("not seen", [style.note(f"{what}: {why}") for what, why in unseen.items()]),
+        style.dim(seen.decided_with),
     ]
 
 

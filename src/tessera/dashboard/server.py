@@ -26,7 +26,7 @@ from tessera.serving.http.messages import Request, Response, Stream, text
 from tessera.serving.http.server import Server
 from tessera.serving.metrics import CONTENT_TYPE, exposition
 
-Explain = Callable[[str], str]  # YAML → words; InvalidInput for what is no pod
+Explain = Callable[[str], Awaitable[str]]  # YAML → words; InvalidInput for what is no pod
 Why = Callable[[str, str], Awaitable[str]]  # namespace and pod → why it waits, in words
 
 _KINDS: Final = {
@@ -150,7 +150,7 @@ class Page:
         if (refusal := _from_elsewhere(request, self._names)) is not None:
             return text(refusal, 403)
         if request.path == "/explain":
-            return self._explained(request)
+            return await self._explained(request)
         if request.path == "/why":
             return await self._why_waits(request)
         if request.method not in ("GET", "HEAD"):
@@ -185,14 +185,14 @@ class Page:
         finally:
             self._listeners.discard(queue)
 
-    def _explained(self, request: Request) -> Response:
-        """What would be decided about a pod; nothing is asked of the cluster, and nothing is changed."""
+    async def _explained(self, request: Request) -> Response:
+        """What would be decided about a pod; nothing but the configuration is read for it, and nothing is changed."""
         if request.method != "POST":
             return text("POST a pod's YAML here", 405)
         if request.headers.get("content-type", "").partition(";")[0] != "application/yaml":
             return text("the content type must be application/yaml", 415)
         try:
-            return text(self._explain(request.body.decode()).removesuffix("\n"))
+            return text((await self._explain(request.body.decode())).removesuffix("\n"))
         except UnicodeDecodeError:
             return text("this is no UTF-8 text", 400)
         except InvalidInput as error:

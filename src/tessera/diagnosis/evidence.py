@@ -253,6 +253,7 @@ class Evidence:
     devices: SeenDevices = field(default_factory=SeenDevices)
     plugins: Mapping[str, bool] | None = None  # node → its device plugin is ready; None: not known
     unseen: Mapping[str, str] = field(default_factory=dict)  # what could not be read → why
+    decided_with: str = ""  # the policy's origin, in one line
 
     @cached_property
     def nodes(self) -> ObservedNodes:

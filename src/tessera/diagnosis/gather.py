@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION
@@ -26,6 +25,7 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
     NODES,
@@ -33,7 +33,6 @@ from tessera.kube.watch.resource import (
     RESOURCE_SLICES,
     UNFINISHED_PODS,
 )
-from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.dra import (
@@ -47,7 +46,6 @@ from tessera.protocol.kubernetes.dra import (
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
-from tessera.protocol.kubernetes.webhook import ConfigMap
 from tessera.protocol.kubernetes.workloads import template_of
 
 _APPS: Final = "apps/v1"
@@ -66,6 +64,7 @@ _CALLED: Final = {
     name: kind for kind, (_, _, plural, short) in _KINDS.items() for name in (kind, plural, *short)
 }
 KINDS: Final = tuple(sorted(_CALLED))  # for completion
+CONFIGURATION: Final = "the webhook's configuration"  # as what could not be read
 PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 
 _whole: Final = objects.decoder(dict[str, Any])
@@ -182,14 +181,12 @@ class Gatherer:
         client: Client,
         namespace: str,
         *,
-        policy: Policy | None = None,
-        installed: tuple[str, str] = ("gpu-webhook", "gpu-webhook"),  # namespace and name, the chart's
+        decides_by: PolicySource = PolicySource(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._namespace = namespace
-        self._policy = policy
-        self._installed = installed
+        self._decides_by = decides_by
         self._clock = clock
         self._reader = Reader(client)
 
@@ -216,10 +213,13 @@ class Gatherer:
             for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
                 reader.unseen.pop(resource.name, None)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        offers, policy = await self._offers(inventory), await self._read_policy()
+        offers, used = await self._offers(inventory), await self._decides_by.read(self._client)
         unseen = {**reader.unseen, **reader.left_out()}
+        if used.missing:
+            unseen[CONFIGURATION] = used.missing
+        on_nodes = plugins_by_node(plugins)
         evidence = Evidence(
-            self._clock.wall(), inventory, offers, policy, devices, plugins_by_node(plugins), unseen
+            self._clock.wall(), inventory, offers, used.policy, devices, on_nodes, unseen, str(used)
         )
         return evidence, Target(pod, workload)
 
@@ -272,20 +272,6 @@ class Gatherer:
         ):
             offers.put_quota(quota)
         return offers
-
-    async def _read_policy(self) -> Policy:
-        """The webhook's configuration: as it was given, else as its ConfigMap has it."""
-        if self._policy is not None:
-            return self._policy
-        what, reader, (namespace, name) = "the webhook's configuration", self._reader, self._installed
-        with reader.reading(what):
-            path = path_of("v1", "configmaps", namespace=namespace, name=name)
-            found = await reader.one(what, ConfigMap, path)
-            if found is None:
-                reader.unseen.setdefault(what, "there is none")
-            elif text := (found.data or {}).get("config.yaml"):
-                return configuration.parse(text).policy
-        return Policy()
 
 
 def _progress(one: SeenPod) -> tuple[int, str]:

@@ -126,12 +126,13 @@ class ClusterObjects:
     classes: list[DeviceClass] = field(default_factory=list)
     slices: list[SliceIn] = field(default_factory=list)  # the classes determine what is kept of them
     leases: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the controller's
+    config_maps: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the webhook's
 
 
 def cluster_objects(
     found: Iterable[FileObject], keep: Callable[[str], bool] | None = None, namespace: str = "default"
 ) -> ClusterObjects:
-    """Nodes (with the resources to keep), namespaces, quotas, what DRA has and Leases; any other kind is refused.
+    """Nodes (with the resources to keep), namespaces, quotas, what DRA has, Leases and ConfigMaps; any other kind is refused.
 
     `namespace` is that of quotas that name none.
     """
@@ -151,9 +152,11 @@ def cluster_objects(
                     have.slices.append(_decoded(decode_slice, one))
                 case "Lease":
                     have.leases.append(one.raw)
+                case "ConfigMap":
+                    have.config_maps.append(one.raw)
                 case kind:
                     raise InvalidInput(
-                        f"kind {kind or '(none)'} is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease"
+                        f"kind {kind or '(none)'} is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap"
                     )
     return have
 

@@ -10,8 +10,8 @@ import click
 
 from tessera.cli.admit.explanation import explain
 from tessera.cli.admit.summary import Summary
-from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
-from tessera.cli.common.options import option, read_parsed
+from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options, policy_options
+from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, Style, echo, output_option, warn
 from tessera.cli.common.reading import warn_of_classes
 from tessera.core.admission.outcome import Denied
@@ -34,10 +34,10 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import put_served
 from tessera.kube.view.lease import controller_at_work, controller_in
 from tessera.kube.view.live import LiveView
+from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.resource import UNFINISHED_PODS
 from tessera.protocol import yaml
-from tessera.protocol.configuration import webhook as config
 from tessera.webhook.offline import Admitted, admit
 from tessera.webhook.reviewed import KnownReviews
 
@@ -57,20 +57,16 @@ _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 @option(
     "--nodes FILE",
     "The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
-    "DeviceClasses, ResourceSlices and the controller's Lease count too. Repeatable.  [default: the cluster is asked]",
+    "DeviceClasses, ResourceSlices, the controller's Lease and the webhook's ConfigMap count too. Repeatable.  "
+    "[default: the cluster is asked]",
     "node_files",
     multiple=True,
 )
-@option("--config FILE", "Tessera's configuration file (see `tessera config example`).", "config_file")
 @option(
     "-n, --namespace NAME",
     "The namespace of objects that name none.  [default: that of the context, or default]",
 )
-@option(
-    "--webhook-namespace",
-    "Where the webhook is installed, and the Lease of tessera controller is.",
-    default="gpu-webhook",
-)
+@policy_options(where="Where the webhook is installed, and the Lease of tessera controller is.")
 @output_option(
     "patch",
     "explain",
@@ -82,11 +78,10 @@ _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 def command(
     files: tuple[str, ...],
     node_files: tuple[str, ...],
-    config_file: str | None,
     namespace: str | None,
-    webhook_namespace: str,
     output: Output,
     cluster: ClusterChoice,
+    decides_by: PolicySource,
 ) -> int:
     """Decide about pods, with the very code of the webhook.
 
@@ -94,6 +89,9 @@ def command(
     Ray …), against the cluster that kubectl would ask, or against the given nodes. An object without a template passes as it is. The
     command creates and changes nothing in the cluster. Warnings and rejections go to standard error, except with -o explain, where
     they are part of the reasoning. In observe mode it prints objects as they came, and rejects nothing.
+
+    The command decides with the configuration that the webhook is installed with, where you may read it, and says which configuration
+    it used: on standard error, or at the end of the reasoning.
 
     -o summary counts how many pods would be changed or rejected if they were created now. For pods that are in a cluster already, it
     ignores the node that the scheduler chose, undoes a recorded fallback, and does not count their own use against their quota.
@@ -115,14 +113,14 @@ def command(
         )
     if node_files and cluster != NO_CLUSTER:
         raise click.UsageError("--nodes reads files: it does not go with --kubeconfig or --context")
-    policy = read_policy(config_file)
     given = [(file, _objects(file)) for file in files_in(files)]
     if node_files:
-        (offers, at_work), space = _offers_in(node_files), namespace or "default"
+        (offers, at_work, used), space = _offers_in(node_files, decides_by), namespace or "default"
         unknown = "its Lease is not among the files"
     else:
-        offers, at_work, context = cluster.run(lambda client: _offers_of(client, webhook_namespace))
-        unknown, space = f"you may not get leases in namespace {webhook_namespace}", namespace or context
+        offers, at_work, used, context = cluster.run(lambda client: _offers_of(client, decides_by))
+        unknown, space = f"you may not get leases in namespace {decides_by.namespace}", namespace or context
+    policy = used.policy
     offers.put_controller(at_work is not False)
     _put_from(given, offers, space)
     if output.form == "summary":
@@ -132,7 +130,7 @@ def command(
         claims, rejected = summary.claims, False
     else:
         results = list(_admitted(given, offers, policy, space))
-        _print(results, offers, policy, output)
+        _print(results, offers, used, output)
         claims, rejected = any(one.claims for one in results), any(one.rejected for one in results)
     if claims and at_work is None:
         warn(f"tessera controller is taken to be running ({unknown}): requests become claims")
@@ -140,16 +138,18 @@ def command(
         warn(
             "the pods are shown without a ticket, which only the webhook can add: create them as you wrote them"
         )
+    if output.form != "explain":
+        warn(str(used))
     return EXIT_REJECTED if rejected else 0
 
 
-async def _offers_of(client: Client, webhook_namespace: str) -> tuple[Offers, bool | None, str]:
-    """What a cluster offers now, whether the controller is at work (None: unknown), and the context's namespace."""
+async def _offers_of(client: Client, decides_by: PolicySource) -> tuple[Offers, bool | None, UsedPolicy, str]:
+    """What a cluster offers now, whether the controller is at work (None: unknown), the policy, and the context's namespace."""
     # explanations tell of all nodes; a command that has no past decides as a webhook that has run for long
     async with LiveView(client, keep=None, first_sight=False).following() as view:
         warn_of_classes(view.dra.class_errors)
-        at_work = await controller_at_work(client, webhook_namespace)
-        return view.offers, at_work, client.cluster.namespace or "default"
+        at_work, used = await controller_at_work(client, decides_by.namespace), await decides_by.read(client)
+        return view.offers, at_work, used, client.cluster.namespace or "default"
 
 
 async def _count_pods(client: Client, begin: Callable[[], Summary]) -> Summary:
@@ -172,13 +172,8 @@ def _counted(given: _Given, summary: Summary) -> Summary:
     return summary
 
 
-def read_policy(file: str | None) -> Policy:
-    """The configuration's policy; without a file, everything has its default."""
-    return Policy() if file is None else read_parsed(file, config.parse).policy
-
-
-def _offers_in(files: tuple[str, ...]) -> tuple[Offers, bool | None]:
-    """What files say that a cluster offers, and whether the controller is at work (None: unknown)."""
+def _offers_in(files: tuple[str, ...], decides_by: PolicySource) -> tuple[Offers, bool | None, UsedPolicy]:
+    """What files say that a cluster offers, whether the controller is at work (None: unknown), and the policy."""
     found: list[FileObject] = []
     for file in files_in(files):
         some = list(objects_in_text(read_file(file), called(file)))
@@ -191,7 +186,7 @@ def _offers_in(files: tuple[str, ...]) -> tuple[Offers, bool | None]:
     _put(offers, described)
     if described.classes and described.slices:
         warn_of_classes(put_served(offers, described.classes, described.slices).class_errors)
-    return offers, controller_in(described.leases)
+    return offers, controller_in(described.leases), decides_by.among(described.config_maps)
 
 
 def _put(offers: Offers, found: ClusterObjects) -> None:
@@ -224,10 +219,11 @@ def _objects(file: str) -> list[dict[str, Any]]:
     return found
 
 
-def _print(results: list[Admitted], offers: Offers, policy: Policy, output: Output) -> None:
+def _print(results: list[Admitted], offers: Offers, used: UsedPolicy, output: Output) -> None:
     if output.form == "explain":
         style = Style.of(sys.stdout)
-        click.echo("\n\n".join(explain(one, offers, policy, style) for one in results))
+        explained = [explain(one, offers, used.policy, style) for one in results]
+        click.echo("\n\n".join([*explained, style.dim(str(used))]))
         return
     admitted = [one for one in results if not one.rejected]
     if output.form == "patch":

@@ -1,7 +1,7 @@
 """`-o explain`: a decision told to a person, at the terminal or on the dashboard."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tessera.cli.common.output import Style, block, table
 from tessera.core.admission import explanation as core
@@ -13,6 +13,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of, number_of
+from tessera.kube.view.policy import UsedPolicy
 from tessera.protocol import yaml
 from tessera.protocol.admission import patch
 from tessera.protocol.kubernetes.workloads import Place, items
@@ -36,17 +37,21 @@ def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     return "\n\n".join(_explained(one, place, offers, policy, style) for place in one.reviewed)
 
 
-def explainer(offers: Offers, policy: Policy) -> Callable[[str], str]:
+def explainer(
+    offers: Offers, read_policy: Callable[[], Awaitable[UsedPolicy]]
+) -> Callable[[str], Awaitable[str]]:
     """The same for the YAML that a person writes into the dashboard of `tessera dashboard` or `tessera demo --serve`."""
 
-    def answer(text: str) -> str:
+    async def answer(text: str) -> str:
+        used = await read_policy()
+        policy = used.policy
         results = [admit(one, offers, policy, "default") for one in items(yaml.load_all(text, "YAML"))]
         explained = [explain(one, offers, policy, Style(enabled=False)) for one in results if one.reviewed]
         if not explained:
             raise InvalidInput("there is no pod in this, and nothing that makes pods")
         if any(one.claims for one in results):
             explained.append("tessera controller is taken to be running: requests become claims")
-        return "\n\n".join(explained) + "\n"
+        return "\n\n".join([*explained, str(used)]) + "\n"
 
     return answer
 

@@ -1,18 +1,19 @@
-"""The cluster that a command talks to: the options that say which, and a client of it."""
+"""The cluster that a command talks to: the options that say which, and a client of it; and the configuration to decide with."""
 
 import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tessera.cli.common import completing
-from tessera.cli.common.options import gathered, option
+from tessera.cli.common.options import gathered, option, read_parsed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from tessera.kube.access.cluster import Cluster
     from tessera.kube.rest.client import Client
+    from tessera.kube.view.policy import PolicySource
 
 T = TypeVar("T")
 
@@ -82,3 +83,29 @@ cluster_options: Final = gathered(
     option("--as USER", "Act as this user, as kubectl does (impersonation).", "user"),
     option("--as-group GROUP", "With --as: a group of the user. Repeatable.", "groups", multiple=True),
 )
+
+
+def _source(config_file: str | None, webhook_namespace: str, webhook_name: str) -> "PolicySource":
+    from tessera.kube.object_files import called
+    from tessera.kube.view.policy import PolicySource, UsedPolicy
+    from tessera.protocol.configuration import webhook as configuration
+
+    given = None
+    if config_file:
+        given = UsedPolicy(read_parsed(config_file, configuration.parse).policy, called(config_file))
+    return PolicySource(webhook_namespace, webhook_name, given)
+
+
+def policy_options(
+    declare: "Callable[..., Callable[[Any], Any]]" = option, where: str = "Where the webhook is installed."
+) -> "Callable[[Any], Any]":
+    """Give a command `--config` and what names the installed webhook; it gets a `PolicySource` as `decides_by`."""
+    file = "Decide with this configuration.  [default: the one that the webhook is installed with]"
+    name = "The webhook's Deployment, or its ConfigMap."
+    return gathered(
+        "decides_by",
+        _source,
+        declare("--config FILE", file, "config_file"),
+        declare("--webhook-namespace", where, default="gpu-webhook"),
+        declare("--webhook-name", name, default="gpu-webhook"),
+    )

@@ -7,6 +7,7 @@ import textwrap
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import click
@@ -17,6 +18,8 @@ from tessera.cli.demo.narrator import heading, tell
 from tessera.cli.why import explained
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import HOST, serve_dashboard
+from tessera.kube.rest.paths import path_of
+from tessera.kube.view.policy import KEY, PolicySource
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
 from tessera.simulation.cluster import EmbeddedCluster
@@ -56,6 +59,7 @@ async def tell_demo(stories: list[Story], pace: Pace) -> int:
 async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str, NodeSpec] | None) -> int:
     """The same while the dashboard shows the cluster; then nodes and pods to look at, until interrupted."""
     configuration = config.parse(config.EXAMPLE)
+    decides_by = PolicySource()
     board = Board(_ABOUT, all_admissions=True)
     nodes = {**known_nodes(), **(own or {})}
     bold = Style.of(sys.stdout).bold
@@ -65,12 +69,14 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
         serve_dashboard(
             client,
             board,
-            explainer(cluster.view.offers, configuration.policy),
+            explainer(cluster.view.offers, partial(decides_by.read, client)),
             Address(HOST, port),
             denials=False,
-            why=explained(client, configuration.policy),
+            why=explained(client, decides_by),
         ) as url,
     ):
+        installed = {"metadata": {"name": decides_by.name}, "data": {KEY: config.EXAMPLE}}
+        await client.create(path_of("v1", "configmaps", namespace=decides_by.namespace), installed)
         click.echo(f"{bold(url)}  shows the cluster\n")
         stage = Stage(client, cluster)
         if stories:
