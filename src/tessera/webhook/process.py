@@ -119,7 +119,7 @@ class Webhook:
             self._certificates(client)
             self._start(view.run())
             self._follow_controller(client, view.offers)
-            self._start(_freeze_when_complete(view))
+            self._start(_prepare_when_complete(view))
             https = self._listeners(endpoint.route(), parts)
             self._metrics.add_source(lambda: self._shown(view, admission, https))
             await _first_of(self._served.wait(), self._stopping.wait())
@@ -278,10 +278,15 @@ def _authorities(path: Path | None) -> str | None:
         raise InvalidInput(f"--client-ca: {error}") from error
 
 
-async def _freeze_when_complete(view: LiveView | FileView) -> None:
-    """Once the view is there, spare the garbage collector from going through thousands of nodes again and again."""
+async def _prepare_when_complete(view: LiveView | FileView) -> None:
+    """Once the view is there, do beforehand what its first decisions would do, a piece in each turn of the loop.
+
+    And spare the garbage collector from going through thousands of nodes again and again.
+    """
     if isinstance(view, LiveView):
         await view.synced()
+    for _ in view.offers.prepare():
+        await asyncio.sleep(0)
     gc.collect()
     gc.freeze()
 

@@ -7,6 +7,8 @@ from operator import or_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.admission.view import labels as labels_module
+from tessera.core.admission.view.labels import LabelColumn, Labels
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.usable import COMING, UNLIMITED, Column, Usable
 from tessera.core.kubernetes.node import (
@@ -85,7 +87,7 @@ needs = st.dictionaries(
     st.sampled_from([*OTHERS, "no/such", resource("1g.10gb.shared")]),
     st.sampled_from(["0", "1", "1600m", "2", "2Gi"]).map(lambda text: Quantity.parse(text).number),
 )
-changes = st.lists(st.one_of(nodes, nodes, names, pods), max_size=14)
+changes = st.lists(st.one_of(nodes, nodes, names, pods, st.just("prepare")), max_size=14)
 transients = st.sampled_from([(), ("mine/*",)])
 
 
@@ -93,7 +95,10 @@ def changed(some):
     """An index after changes and questions."""
     index = Offers()
     for change in some:
-        if isinstance(change, str):
+        if change == "prepare":
+            for _ in index.prepare():
+                pass
+        elif isinstance(change, str):
             index.remove(change)
         elif isinstance(change, Node):
             index.put(change)
@@ -194,7 +199,7 @@ def test_a_column_like_a_list(changes, asked):
         if not stays:
             gone = bit // 2
             if gone in has:
-                column.at_least(asked)  # what is put together for it must not outlive the change
+                column.at_least(asked)  # what is put together for it must be kept right
                 column.remove(has.pop(gone), 1 << gone)
     for least in (asked, 0, 200):
         nodes = [1 << bit for bit, amount in has.items() if amount >= least]
@@ -252,3 +257,45 @@ def test_labels_that_no_node_has_are_not_kept():
     assert named(index, index.for_pod(pod(node_selector={"k1": "x"}))) == {"a"}
     index.put(node("b", labels={"k2": "x"}, gpu=1))
     assert named(index, index.for_pod(pod(node_selector={"k2": "x"}))) == {"b"}
+
+
+def test_a_prepared_index_makes_nothing_in_a_decision(monkeypatch):
+    """Who has the time makes the columns of labels beforehand. Labels that come later have theirs at once, as nodes come."""
+    index = Offers(
+        node(f"n{i}", labels={"zone": "a", "size": str(i), f"own{i}": "x"}, gpu=1) for i in range(200)
+    )
+    assert len(list(index.prepare())) > 3
+    index.put(node("late", labels={"rack": "7"}, gpu=1))
+    monkeypatch.setattr(Labels, "_shed", None)  # which every column that is made calls
+    monkeypatch.setattr(LabelColumn, "_made_of_numbers", None)
+    for key in ("zone", "size", "own3", "rack"):
+        term = NodeSelectorTerm((Requirement(key, "Exists"), Requirement(key, "NotIn", ("y",))))
+        compared = NodeSelectorTerm((Requirement(key, "Gt", ("150",)),))
+        found = named(index, index.for_pod(pod(required_terms=(term,))))
+        assert found == {name for name, one in index.nodes.items() if key in one.labels}
+        assert len(named(index, index.for_pod(pod(required_terms=(compared,))))) == (
+            49 if key == "size" else 0
+        )
+
+
+def test_prepared_columns_leave_half_of_the_room(monkeypatch):
+    """Labels beyond the bound get their columns when a pod looks at them, and others go for that; the answer stays the same."""
+    monkeypatch.setattr(labels_module, "_MOST_BYTES", 40_000)
+    index = Offers(node(f"n{i}", labels={f"k{k}": f"{i}" for k in range(20)}, gpu=1) for i in range(100))
+    for _ in index.prepare():
+        pass
+    assert 20_000 <= index.label_bytes <= 40_000
+    assert 0 < len(index._labels._columns) < 20
+    for key in range(20):
+        assert named(index, index.for_pod(pod(node_selector={f"k{key}": "7"}))) == {"n7"}
+        assert index.label_bytes <= 40_000
+
+
+def test_few_columns_however_many_labels():
+    """Each node with a label of its own: as many columns as the bound says, and right answers for all of them."""
+    index = Offers(node(f"n{i}", labels={f"own{i}": "x"}, gpu=1) for i in range(300))
+    for _ in index.prepare():
+        pass
+    for i in range(300):
+        assert named(index, index.for_pod(pod(node_selector={f"own{i}": "x"}))) == {f"n{i}"}
+    assert len(index._labels._columns) == labels_module._MOST_COLUMNS

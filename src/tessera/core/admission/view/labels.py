@@ -1,6 +1,9 @@
-"""The nodes by their labels, one column for each label that pods look at, made when the first pod does; and by their taints."""
+"""The nodes by their labels, one column for each label; and by their taints.
 
-from collections.abc import Iterable, Mapping
+The column of a label is made when the first pod looks at it, or before, by who has the time (`Labels.prepare`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 from sys import getsizeof
@@ -20,9 +23,10 @@ from tessera.core.kubernetes.scheduling import (
 
 # Of one row, beside its nodes (tracemalloc): of a value, and of a number.
 _ROW_BYTES: Final = 30
-_NUMBER_BYTES: Final = 50
+_NUMBER_BYTES: Final = 60
 _NONE: Final = 2**64  # beyond every number of a taint
 _MOST_BYTES: Final = 16 * 2**20  # of all columns; a label that differs on each of 5,000 nodes takes 150 KiB
+_MOST_COLUMNS: Final = 256  # a label that few nodes have is looked up quickly
 
 
 class LabelColumn:
@@ -96,11 +100,14 @@ class LabelColumn:
         number = label_number(text)
         if number is None:
             return 0
+        numbers = self.numbers()
+        return numbers.at_least(number + 1) if operator == "Gt" else numbers.all & ~numbers.at_least(number)
+
+    def numbers(self) -> Column:
+        """The nodes by the values that are numbers."""
         if self._numbers is None:
             self._numbers = self._made_of_numbers()
-        if operator == "Gt":
-            return self._numbers.at_least(number + 1)
-        return self._numbers.all & ~self._numbers.at_least(number)
+        return self._numbers
 
     def _made_of_numbers(self) -> Column:
         numbers: dict[int, int] = {}
@@ -118,12 +125,13 @@ _UNKNOWN: Final = LabelColumn()  # of a label that no node has: pods may name an
 class Labels:
     """The labels of the nodes that offer anything: the columns, and how many nodes have each label."""
 
-    __slots__ = ("_columns", "_known", "_nodes")
+    __slots__ = ("_columns", "_known", "_nodes", "_prepared")
 
     def __init__(self) -> None:
         self._nodes: dict[int, Mapping[str, str]] = {}
         self._columns: dict[str, LabelColumn] = {}  # the least recently used first
         self._known: dict[str, int] = {}
+        self._prepared = False  # from now on a label that comes gets its column at once
 
     @property
     def bytes(self) -> int:
@@ -142,15 +150,17 @@ class Labels:
             return
         known = self._known
         for key in after.keys() - before.keys():
+            if self._prepared and key not in known and len(self._columns) < _MOST_COLUMNS:
+                self._columns[key] = column = LabelColumn()
+                column.numbers()
             known[key] = known.get(key, 0) + 1
         for key in before.keys() - after.keys():
             known[key] -= 1
             if not known[key]:
                 del known[key]
-        for key, column in self._columns.items():
-            old, new = before.get(key), after.get(key)
-            if old != new:
-                column.move(old, new, node)
+                self._columns.pop(key, None)
+        for key in {key for key, _ in before.items() ^ after.items()} & self._columns.keys():
+            self._columns[key].move(before.get(key), after.get(key), node)
         if len(after) > len(before):
             self._shed()
 
@@ -167,12 +177,20 @@ class Labels:
         self._shed()
         return column
 
+    def prepare(self) -> Iterator[None]:
+        """Make the columns that decisions would make, one at a time, while they take no more than half of the room: what most nodes have first."""
+        self._prepared = True
+        for key in sorted(self._known, key=self._known.__getitem__, reverse=True)[:_MOST_COLUMNS]:
+            if key in self._known and self.bytes < _MOST_BYTES // 2:
+                self.column(key).numbers().put_together()
+                yield
+
     def _shed(self) -> None:
-        """Forget the least recently used while they take too much room."""
+        """Forget the least recently used while they are too many, or take too much room."""
         if not self._columns:
             return
         size = self.bytes
-        while size > _MOST_BYTES and self._columns:
+        while size > _MOST_BYTES or len(self._columns) > _MOST_COLUMNS:
             size -= self._columns.pop(next(iter(self._columns))).bytes
 
 

@@ -3,7 +3,7 @@
 A node that comes, changes or goes touches its own rows of the columns.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from tessera.core.admission.view.usable import COMING, Column
@@ -101,6 +101,13 @@ class Offers(ClusterView):
             self.quotas[namespace] = tuple(sorted(quotas, key=lambda one: one.name))
         else:
             self.quotas.pop(namespace, None)
+
+    def prepare(self) -> Iterator[None]:
+        """Do, piece by piece, what the first decisions would do: for a process that decides about many pods, between them."""
+        yield from self._labels.prepare()
+        for column in (*self._others.values(), *self.columns.counts.values(), self.columns.sums):
+            column.put_together()
+            yield
 
     @property
     def label_bytes(self) -> int:

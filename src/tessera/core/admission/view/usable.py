@@ -4,7 +4,7 @@ Sets of nodes are numbers: each node is one bit, so one operation on two numbers
 have how much of one thing. A node that comes, changes or goes touches its own rows alone.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache, reduce
@@ -21,20 +21,21 @@ from tessera.core.mig.profile import MigProfile
 
 UNLIMITED: Final = 2**63 - 1  # what a node has of a type that the autoscaler can bring
 COMING: Final = 1  # the bit of a node that the autoscaler can bring; no node that is there has it
-_BLOCK: Final = 64  # rows that are put together one by one
+_BLOCKS: Final = 64  # of one column: as much memory as so many rows, at most
 Key = TypeVar("Key")
 
 
 class Column:
     """Amount → the nodes that have just so much, in order."""
 
-    __slots__ = ("_above", "_amounts", "_rows", "all")
+    __slots__ = ("_above", "_amounts", "_bounds", "_rows", "all")
 
     def __init__(self, rows: Mapping[int, int] = MappingProxyType({})) -> None:
         self._amounts = sorted(rows)
         self._rows = [rows[amount] for amount in self._amounts]  # the nodes of each
         self.all = reduce(or_, self._rows, 0)  # the nodes that state an amount
-        self._above: list[int] = []  # of every block the nodes from its first amount on; made when asked for
+        self._bounds: list[int] = []  # where a block of rows begins; made when asked for
+        self._above: list[int] = []  # the nodes from there on
 
     def __len__(self) -> int:
         return len(self._amounts)
@@ -49,7 +50,7 @@ class Column:
             # the very number that other columns have: rows of one node take no room
             self._rows.insert(at, node)
         self.all |= node
-        self._above = []
+        self._keep_above(amount, node)
 
     def remove(self, amount: int, node: int) -> None:
         """A node has it no more."""
@@ -58,18 +59,20 @@ class Column:
         if not self._rows[at]:
             del self._rows[at], self._amounts[at]
         self.all ^= node
-        self._above = []
+        self._keep_above(amount, node)
 
     def at_least(self, amount: int) -> int:
         """The nodes that have so much or more."""
         at = bisect_left(self._amounts, amount)
         if not at:
             return self.all
-        if at <= _BLOCK:
-            return self.all & ~reduce(or_, self._rows[:at])
-        above = self._above or self._put_together()
-        block = -(-at // _BLOCK)
-        return reduce(or_, self._rows[at : block * _BLOCK], above[block])
+        if not self._bounds:
+            self.put_together()
+        block = bisect_left(self._bounds, amount)
+        if block == len(self._bounds):
+            return reduce(or_, self._rows[at:], 0)
+        end = bisect_left(self._amounts, self._bounds[block])
+        return reduce(or_, self._rows[at:end], self._above[block])
 
     def most(self, among: int) -> int:
         """The most that one of these nodes has; 0 when they have none."""
@@ -83,13 +86,21 @@ class Column:
         """The least that one of these nodes has; None when they have none."""
         return next((self._amounts[at] for at, row in enumerate(self._rows) if row & among), None)
 
-    def _put_together(self) -> list[int]:
+    def put_together(self) -> None:
+        """Make the blocks, so that few rows are put together one by one."""
         above = [0]
-        for begin in range((len(self._rows) - 1) // _BLOCK * _BLOCK, -1, -_BLOCK):
-            above.append(reduce(or_, self._rows[begin : begin + _BLOCK], above[-1]))
-        above.reverse()
-        self._above = above
-        return above
+        size = 1 + len(self._rows) // _BLOCKS
+        for begin in range((len(self._rows) - 1) // size * size, -1, -size):
+            above.append(reduce(or_, self._rows[begin : begin + size], above[-1]))
+        self._bounds, self._above = self._amounts[::size], above[:0:-1]
+
+    def _keep_above(self, amount: int, node: int) -> None:
+        """A node came to a row, or left it."""
+        rows = len(self._rows)
+        if rows > 2 * len(self._bounds) * (1 + rows // _BLOCKS):  # too many for so few blocks
+            self._bounds = []
+        for block in range(bisect_right(self._bounds, amount)):
+            self._above[block] ^= node
 
 
 _NOTHING: Final = Column()
