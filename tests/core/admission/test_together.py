@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tessera.core.admission.fallback import together
 from tessera.core.admission.fallback.candidates import Candidate, Step
-from tessera.core.admission.fallback.together import MOST_LOOKS, Together
+from tessera.core.admission.fallback.together import MOST_LOOKS, Injecting, Together
 from tessera.core.admission.limits import Work
 from tests.examples import examples
 
@@ -46,30 +46,50 @@ def walked(lists, fits, accepts):
     return None
 
 
+@pytest.mark.parametrize("one_trial", [-1, 3, together._ONE_TRIAL])
 @pytest.mark.parametrize("looks_before_trials", [0, 5, together._LOOKS_BEFORE_TRIALS])
-@given(lists, needs, nodes, refused)
-@settings(max_examples=examples(200))
-def test_like_trying_everything(looks_before_trials, lists, needs, nodes, refused):
-    """However soon the search begins to try ahead, it finds the mildest combination that fits on one node and is accepted."""
+@given(lists, needs, nodes, refused, st.sets(st.sampled_from(RESOURCES), max_size=2), st.integers(1, 8))
+@settings(max_examples=examples(150))
+def test_like_trying_everything(looks_before_trials, one_trial, lists, needs, nodes, refused, ruled, cpu):
+    """However soon the search begins to try ahead or to work nodes out, it finds the mildest combination that fits on one node and is accepted.
+
+    Also where injection wants so much of a node for what becomes the only resource with a rule, and nothing for two of them.
+    """
     lists = {asked: candidates(asked, others) for asked, others in lists.items()}
 
     def room(to, sources):
         need = sum(needs[one] for one in sources)
         return sum(1 << place for place, has in enumerate(nodes) if has.get(to, 0) >= need)
 
-    def fits(chosen):
+    def large_enough(_to, sources):
+        return sum(
+            1 << place
+            for place in range(len(nodes))
+            if cpu * (place + 1) >= sum(needs[one] for one in sources)
+        )
+
+    def accepts(chosen, among):
+        used = {to for to in chosen.values() if to in ruled}
+        if len(used) == 1:
+            among &= large_enough("", [one for one, to in chosen.items() if to in used])
+        return bool(among) and not refused & set(chosen.items())
+
+    def alone(chosen):
         loads: dict[str, int] = {}
         for asked, to in chosen.items():
             loads[to] = loads.get(to, 0) + needs[asked]
-        return any(all(has.get(to, 0) >= load for to, load in loads.items()) for has in nodes)
-
-    def accepts(chosen, _nodes=0):
-        return not refused & set(chosen.items())
+        return sum(
+            1 << at
+            for at, has in enumerate(nodes)
+            if all(has.get(to, 0) >= load for to, load in loads.items())
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(together, "_LOOKS_BEFORE_TRIALS", looks_before_trials)
-        found = Together(lists, room, accepts, Work()).best((1 << len(nodes)) - 1)
-    assert found == walked(lists, fits, accepts)
+        patch.setattr(together, "_ONE_TRIAL", one_trial)
+        injecting = Injecting(frozenset(ruled), large_enough)
+        found = Together(lists, room, accepts, Work(), injecting).best((1 << len(nodes)) - 1)
+    assert found == walked(lists, alone, lambda chosen: accepts(chosen, alone(chosen)))
 
 
 def test_eight_profiles_that_fit_nowhere_are_seen_through(monkeypatch):
@@ -85,7 +105,7 @@ def test_eight_profiles_that_fit_nowhere_are_seen_through(monkeypatch):
     search = Together(lists, room, lambda *_: True, Work())
     assert search.best(1) is None
     assert search.looks + search._tried < 500
-    monkeypatch.setattr(together, "_MOST_TRIED", -1)
+    monkeypatch.setattr(together, "_MOST_TRIED", -1)  # neither trials nor nodes worked out
     without = Together(lists, room, lambda *_: True, Work())
     assert without.best(1) is None
     assert without.looks > MOST_LOOKS

@@ -25,7 +25,7 @@ SHARED: Final[Mapping[str, Fraction]] = {
     "ephemeral-storage": Fraction(1),
 }
 # A smaller share is none: a cpu limit of 0 is no limit at all, and in less than a mebibyte no process starts.
-_LEAST: Final[Mapping[str, Fraction]] = {
+LEAST: Final[Mapping[str, Fraction]] = {
     "cpu": Fraction(1, 1000),
     "memory": Fraction(2**20),
     "ephemeral-storage": Fraction(2**20),
@@ -190,8 +190,10 @@ def _shares(
             f"than the {total} that {_count(number)} × {per_gpu} allow; lower their requests",
         )
     parts = share(total.value - taken, gpus, SHARED[name])
-    for container, count, part in zip(running, gpus, parts, strict=True):
-        if count and part < _LEAST[name]:
+    different = {id(part): part for part in parts}  # most containers have the same share
+    too_small = {key for key, part in different.items() if part < LEAST[name]}
+    for container, count, part in zip(running, gpus, parts, strict=True) if too_small else ():
+        if count and id(part) in too_small:
             left = f"{total.with_value(part)} for container {container.name}, too little to run with"
             return Refused(
                 "share_of_nothing",
@@ -200,8 +202,8 @@ def _shares(
                 if taken
                 else f"{_count(number)} × {per_gpu} {name} is {left}; raise the coefficient",
             )
-    amounts = {part: total.with_value(part) for part in set(parts)}  # most containers have the same share
-    return [amounts[part] for part in parts]
+    amounts = {key: total.with_value(part) for key, part in different.items()}
+    return [amounts[id(part)] for part in parts]
 
 
 def _multiples(
@@ -252,16 +254,17 @@ def _with_running(pod: Pod, running: list[Container]) -> Pod:
 
 
 def _write(container: Container, amounts: Mapping[str, Quantity]) -> Container:
-    if all(container.requests.get(n) == amount == container.limits.get(n) for n, amount in amounts.items()):
+    has, most = container.requests, container.limits
+    if amounts.keys() <= has.keys() and all(has[n] == amount == most.get(n) for n, amount in amounts.items()):
         return container
-    return replace(
-        container, requests={**container.requests, **amounts}, limits={**container.limits, **amounts}
-    )
+    return Container(container.name, {**has, **amounts}, {**most, **amounts}, container.restartable)
 
 
 def _lowered(container: Container, amounts: Mapping[str, Quantity]) -> Iterator[str]:
     """What a container had more of than it gets."""
     for name, amount in amounts.items():
+        if name not in container.requests and name not in container.limits:
+            continue
         had = max(container.requests.get(name, amount), container.limits.get(name, amount))
         if had > amount:
             yield f"{name} of {container.name} from {had} to {amount}"

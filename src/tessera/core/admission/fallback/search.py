@@ -6,7 +6,7 @@ the pod, and what is chosen for all of them must fit together on one node. With 
 containers.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
@@ -24,11 +24,11 @@ from tessera.core.admission.fallback.found import (
     Unmatched,
     offered_in_words,
 )
-from tessera.core.admission.fallback.together import MOST_LOOKS, Together
+from tessera.core.admission.fallback.together import MOST_LOOKS, Injecting, Together
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.policy import Constraints, FallbackPolicy, counts_dra
 from tessera.core.admission.view.usable import COMING, Usable
-from tessera.core.admission.view.view import ClusterView, Needs
+from tessera.core.admission.view.view import NOTHING_ELSE, ClusterView, Needs
 from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number
@@ -40,9 +40,7 @@ from tessera.core.requests.asking import asked_profiles
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
 
-# What a pod needs of a node after injection, by the choices that injection goes by: (what is asked, what it becomes).
-# They are computed for the choices that the search comes to: eight profiles have hundreds. Injection adds nothing to others.
-NeedsByChoice = Mapping[frozenset[tuple[str, str]], Callable[[], Needs]]
+Choice = frozenset[tuple[str, str]]  # (what is asked, what it becomes), of those that injection goes by
 
 
 class FallbackSearch:
@@ -62,12 +60,13 @@ class FallbackSearch:
         """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs."""
         self._allowance = allowance
         self.asked = asked_profiles(pod) if asked is None else asked
-        self._moments = moments(pod)
-        self._wanted = needs(pod, is_other, self._moments) if wanted is None else wanted
+        self.moments = moments(pod)
+        self._wanted = needs(pod, is_other, self.moments) if wanted is None else wanted
         self._view, self._policy, self.constraints = view, policy, constraints
-        self._injected: NeedsByChoice = {}
-        self._injects = frozenset[tuple[str, str]]()  # the choices that matter to it
-        self._holding: dict[frozenset[tuple[str, str]], int] = {}  # where each of them fits
+        self._injects, self._injects_anyway = Choice(), False
+        self._needs_with: Callable[[Choice], Needs] = lambda _: NOTHING_ELSE
+        self._at_least: Callable[[str, Collection[str]], Needs] = lambda *_: NOTHING_ELSE
+        self._holding: dict[Choice, int] = {}  # where each choice fits that injection goes by
         self._needs: dict[tuple[str, ...], Number] = {}
         self._together: Together | None = None
         self.work = Work()
@@ -76,10 +75,17 @@ class FallbackSearch:
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
         self._with_beside = self._with_room(self.usable.nodes, WHOLE_GPU, ())
 
-    def expect(self, injected: NeedsByChoice) -> None:
-        """Choose only what leaves room for what injection adds then."""
-        self._injected = injected
-        self._injects = self._injects.union(*injected)
+    def expect(
+        self,
+        injects: Choice,
+        needs_with: Callable[[Choice], Needs],
+        at_least: Callable[[str, Collection[str]], Needs],
+        *,
+        stays: bool,
+    ) -> None:
+        """Choose only what leaves room for what injection adds then: it goes by these, and also by something that stays."""
+        self._injects, self._needs_with, self._injects_anyway = injects, needs_with, stays
+        self._at_least = at_least
 
     @cached_property
     def lists(self) -> list[list[Candidate]]:
@@ -129,7 +135,7 @@ class FallbackSearch:
         found = self._needs.get(sources)
         if found is None:
             found = 0
-            for moment in self._moments:
+            for moment in self.moments:
                 found = max(found, sum([moment.get(source, 0) for source in sources]))
             self._needs[sources] = found
         return found
@@ -197,7 +203,9 @@ class FallbackSearch:
             asked: [one for one in found if not one.obstacle]
             for asked, found in zip(self.asked, self.lists, strict=True)
         }
-        self._together = Together(lists, self._room, self._has_room_injected, self.work)
+        ruled = frozenset() if self._injects_anyway else frozenset(to for _, to in self._injects)
+        injected = Injecting(ruled, self._large_enough_injected)
+        self._together = Together(lists, self._room, self._has_room_injected, self.work, injected)
         every = self.need((*self.asked, WHOLE_GPU))
         return self._together.best(self.usable.with_devices(self._with_beside, every))
 
@@ -207,14 +215,14 @@ class FallbackSearch:
 
     def _has_room_injected(self, by: Mapping[str, str], fitting: int) -> bool:
         """Whether one of the nodes that a choice fits on also has what the pod needs after injection."""
-        if not self._injected:
-            return True
-        choice = self._injects.intersection((asked, by.get(asked, asked)) for asked in self.asked)
-        if choice not in self._injected:
+        choice = self._injects and self._injects.intersection(
+            [(asked, by.get(asked, asked)) for asked in self.asked]
+        )
+        if not choice and not self._injects_anyway:
             return True
         holding = self._holding.get(choice)
         if holding is None:
-            needs_then = self._injected[choice]()
+            needs_then = self._needs_with(choice)
             holding = self._view.large_enough(self._placeable, needs_then) if needs_then else ~0
             self._holding[choice] = holding
         if fitting & (holding | COMING):
@@ -234,6 +242,14 @@ class FallbackSearch:
         if sources != (to,) and self._over_quota(to, sources):
             return 0
         return self._with_room(self._with_beside, to, sources)
+
+    def _large_enough_injected(self, to: str, sources: tuple[str, ...]) -> int:
+        """The nodes that can have what injection adds at least, with all these replaced; all where that is not known."""
+        injecting = [one for one in sources if (one, to) in self._injects]
+        added = self._at_least(to, injecting) if injecting else NOTHING_ELSE
+        holding = self._view.large_enough(self._placeable, {**self._wanted, **added}) if added else ~0
+        # where injection writes less than the pod asked for, other nodes may do as well
+        return ~0 if holding & ~self.usable.nodes else holding | COMING
 
     def _is_lesser(self, asked: str) -> bool:
         """Whether a whole GPU would be more than was asked for."""

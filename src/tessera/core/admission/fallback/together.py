@@ -4,11 +4,12 @@ Mild: the least far step first (the worst of a combination counts), then the few
 when what is still to be chosen cannot end there: too few or too many of it can change, none goes so far, or no node has room for it.
 
 A search that takes long first tries, before it follows a branch, whether the rest fits at all. The order does not matter there: such a
-trial begins with the profile that has the fewest options, and takes tens of looks where the search would take thousands.
+trial begins with the profile that has the fewest options, and takes tens of looks where the search would take thousands. Where the trial takes
+long, too, and few nodes are left, it is worked out for each of them which profiles fit into its resources together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
 from typing import Final
@@ -20,6 +21,9 @@ from tessera.core.values import value
 MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
 _LOOKS_BEFORE_TRIALS: Final = 300  # most searches have ended by then
 _MOST_TRIED: Final = 5_000  # looks of all trials: some five milliseconds
+_ONE_TRIAL: Final = 100
+_FEW_NODES: Final = 64
+_MOST_FITTING: Final = 500  # sets of profiles that fit into a resource, worked out at once
 _TRIED_BY_A_REFUSAL: Final = 50  # trials know nothing of injection: where it refuses much, they help little
 
 
@@ -35,6 +39,21 @@ class _Ahead:
     hardest: tuple[tuple[int, int], ...] = ()
 
 
+@value
+class Injecting:
+    """What is known of injection before all is chosen."""
+
+    ruled: frozenset[str] = (
+        frozenset()
+    )  # the resources that have a rule; with two of them nothing is injected
+    nodes: Callable[[str, tuple[str, ...]], int] = lambda *_: (
+        -1
+    )  # large enough while these, or more, become one of them
+
+
+NO_RULES: Final = Injecting()
+
+
 class Together:
     """One search. Nodes are bits of a number, and so are the profiles that one resource takes the place of."""
 
@@ -44,10 +63,12 @@ class Together:
         room: Callable[[str, tuple[str, ...]], int],
         accepts: Callable[[Mapping[str, str], int], bool],
         work: Work,
+        injecting: Injecting = NO_RULES,
     ) -> None:
         """`lists`: the candidates of each profile; `room`: the nodes for a resource in place of several profiles."""
-        self.looks = self._tried = 0
+        self.looks = self._tried = self._try_until = 0
         self._room_of, self._accepts, self._work = room, accepts, work
+        self._injecting, self._injected = injecting, ""  # the only resource with a rule that can be chosen
         self._asked = tuple(lists)
         every = {one.resource for found in lists.values() for one in found}
         self._rooms: dict[str, dict[int, int]] = {to: {} for to in every}  # resource → profiles → nodes
@@ -67,10 +88,13 @@ class Together:
     def best(self, nodes: int) -> dict[str, str] | None:
         """What each profile becomes; None when nothing fits, or there is too much to look at."""
         for worst in list(Step)[1:]:
+            self._begin(worst)
             self._ahead = self._look_ahead(worst)
             first = self._ahead[0]
             fitting = first.nodes & nodes
-            if first.reaches and fitting and self._fits(first.hardest, int(worst), first.most, fitting):
+            if first.reaches and fitting:
+                fitting = self._fitting(0, int(worst), range(first.least, first.most + 1), fitting)
+            if first.reaches and fitting:
                 for changes in range(max(1, first.least), first.most + 1):
                     if self._branch(0, int(worst), changes, 0, fitting):
                         return self._chosen
@@ -84,6 +108,14 @@ class Together:
             room, after = self._room(self._asked[place], 1 << place), [*every[-1], 0]
             every.append([-1, *(more | fewer & room for fewer, more in pairwise(after))])
         return every[::-1]
+
+    def _begin(self, worst: Step) -> None:
+        """Go by what injection adds where it is known what that goes by."""
+        near = {to for found in self._lists for to, order, _ in found if order <= worst}
+        ruled = self._injecting.ruled & near
+        before, self._injected = self._injected, next(iter(ruled)) if len(ruled) == 1 else ""
+        if self._injected != before:
+            self._rooms.update((to, {}) for to in {before, self._injected} - {""})
 
     def _look_ahead(self, worst: Step) -> list[_Ahead]:
         ahead = [_Ahead()]
@@ -107,11 +139,11 @@ class Together:
         nodes &= self._staying[place][len(self._asked) - place - changes]
         if not nodes:
             return False
-        rest = self._ahead[place].hardest
-        tries = self.looks >= _LOOKS_BEFORE_TRIALS and len(rest) > 2  # two are chosen as quickly as tried
-        if tries and not self._fits(rest, worst, changes, nodes):
-            return False
-        return self._choose(place, worst, changes, used, nodes)
+        if (
+            self.looks >= _LOOKS_BEFORE_TRIALS and place < len(self._asked) - 2
+        ):  # two are chosen as quickly as tried
+            nodes = self._fitting(place, worst, range(changes, changes + 1), nodes)
+        return bool(nodes) and self._choose(place, worst, changes, used, nodes)
 
     def _choose(self, place: int, worst: int, changes: int, used: int, nodes: int) -> bool:
         """Choose from one profile on: combinations whose worst step and number of changes are exactly these.
@@ -143,6 +175,59 @@ class Together:
                 self._sources[to] = before
         return False
 
+    def _fitting(self, place: int, worst: int, changes: range, nodes: int) -> int:
+        """Those of some nodes on which all that is still to be chosen fits, with so many changes; more of them when that takes too long."""
+        self._try_until = min(_MOST_TRIED, self._tried + _ONE_TRIAL)
+        if not self._fits(self._ahead[place].hardest, worst, changes[-1], nodes):
+            return 0
+        if self._tried <= self._try_until or self._tried > _MOST_TRIED or nodes.bit_count() > _FEW_NODES:
+            return nodes
+        return self._packed(place, worst, changes, nodes)
+
+    def _packed(self, place: int, worst: int, changes: range, nodes: int) -> int:
+        """The same, worked out for every node: which sets of profiles its resources have room for, one resource after the other.
+
+        A set of profiles is a number, and so is a set of them with so many changes: bit n is the set n, with one more change 2**count later.
+        """
+        count = len(self._asked) - place
+        options: dict[str, list[tuple[int, bool]]] = {}
+        for at, found in enumerate(self._lists[place:]):
+            for to, order, changed in found:
+                if order <= worst:
+                    options.setdefault(to, []).append((1 << at, changed))
+        packs = [self._packs(place, to, items, nodes) for to, items in options.items()]
+        entries = sum(map(len, packs))
+        if entries >= _MOST_FITTING:
+            return nodes
+        self._tried += entries * (1 + nodes.bit_count() // 4)
+        fitting, left = 0, nodes
+        while left:
+            node = left & -left
+            left ^= node
+            reached = 1
+            for pack in packs:
+                after = reached
+                for some, changes_by, room in pack:
+                    if room & node:
+                        after |= (reached & _apart(count, some)) << some + (changes_by << count)
+                reached = after
+            if any(reached >> (number + 1 << count) - 1 & 1 for number in changes):
+                fitting |= node
+        return fitting
+
+    def _packs(
+        self, place: int, to: str, items: list[tuple[int, bool]], nodes: int
+    ) -> list[tuple[int, int, int]]:
+        """The sets of profiles that one resource has room for, each with the changes that it is, and the nodes."""
+        packs = [(0, 0, nodes)]
+        for one, changed in items:
+            for some, number, room in packs[:]:
+                if room := room & self._room(to, self._sources[to] | (some | one) << place):
+                    packs.append((some | one, number + changed, room))
+            if len(packs) > _MOST_FITTING:
+                break
+        return packs[1:]
+
     def _fits(self, rest: tuple[tuple[int, int], ...], worst: int, changes: int, nodes: int) -> bool:
         """Whether what is still to be chosen fits at all, with at most so many changes; True when that takes too long."""
         if not rest:
@@ -151,7 +236,7 @@ class Together:
         for to, order, changed in self._lists[place]:
             if order > worst or changed > changes:
                 continue
-            if self._tried > _MOST_TRIED:
+            if self._tried > self._try_until:
                 return True
             self._tried += 1
             before = self._sources[to]
@@ -168,6 +253,19 @@ class Together:
         """The nodes that have room for a resource in place of several profiles, each one bit."""
         room = self._rooms[to].get(sources)
         if room is None:
-            asked = tuple(one for place, one in enumerate(self._asked) if sources >> place & 1)
-            room = self._rooms[to][sources] = self._room_of(to, asked)
+            asked = tuple([one for place, one in enumerate(self._asked) if sources >> place & 1])
+            room = self._room_of(to, asked)
+            if room and to == self._injected:
+                room &= self._injecting.nodes(to, asked)
+            self._rooms[to][sources] = room
         return room
+
+
+@lru_cache(maxsize=1024)
+def _apart(count: int, some: int) -> int:
+    """The sets, of so many profiles, that have none of these, with every number of changes."""
+    sets = 1
+    for at in range(count):
+        if not some >> at & 1:
+            sets |= sets << (1 << at)
+    return sum([sets << (changes << count) for changes in range(count + 1)])
