@@ -261,7 +261,8 @@ def _inject(pod: Pod, view: ClusterView, policy: Policy) -> _Stage | Denied:
 
 def _nowhere(before: Pod, after: Pod, view: ClusterView) -> Iterator[str]:
     """A word about injected resources that no node has: the pod would wait for ever, or until one comes."""
-    had = needs(before, is_other)
-    for resource in needs(after, is_other):
-        if resource not in had and not view.has_anywhere(resource):
+    nowhere = [resource for resource in needs(after, is_other) if not view.has_anywhere(resource)]
+    had = needs(before, is_other) if nowhere else ()
+    for resource in nowhere:
+        if resource not in had:
             yield f"injected {resource}: no node has it now"

@@ -81,13 +81,15 @@ def difference(before: Pod, after: Pod) -> Iterator[Edit]:
 
 def _section_difference(
     name: ContainerList, index: int, section: Section, old: Amounts, new: Amounts
-) -> Iterator[Edit]:
+) -> list[Edit]:
     if old is new:
-        return
-    for resource in old:
-        if resource not in new:
-            yield DropAmount(name, index, section, resource)
-    for resource, amount in new.items():
-        before = old.get(resource)
-        if before is not amount and before != amount:
-            yield SetAmount(name, index, section, resource, amount)
+        return []
+    edits: list[Edit] = [
+        DropAmount(name, index, section, resource) for resource in old if resource not in new
+    ]
+    edits += [
+        SetAmount(name, index, section, resource, amount)
+        for resource, amount in new.items()
+        if (before := old.get(resource)) is None or (before is not amount and before != amount)
+    ]
+    return edits

@@ -201,6 +201,8 @@ def why_pod_level_broken(before: Pod, after: Pod, names: Iterable[str]) -> str |
     It compares limits container by container (not those of init containers), and requests as a sum
     (`validatePodResourceConsistency` and `defaultPodRequests` in Kubernetes' pkg/apis/core).
     """
+    if not before.pod_requests and not before.pod_limits:
+        return None
     mend = "raise that, or remove spec.resources"
     for name in names:
         most, whole, needs = before.pod_limits.get(name), _pod_request(before, name), peak(after, name)

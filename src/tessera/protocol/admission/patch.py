@@ -11,6 +11,7 @@ from typing import Any, Final, NotRequired, TypedDict
 from tessera.core.errors import TesseraError
 from tessera.core.kubernetes.edits import (
     ContainerList,
+    DropAmount,
     Edit,
     Section,
     SetAmount,
@@ -27,6 +28,7 @@ class Operation(TypedDict):
 
 
 _NESTED: Final = (dict, list)
+_AMOUNTS: Final = (SetAmount, DropAmount)  # not `|`, which would be put together for every edit
 
 
 class PatchDoesNotApply(TesseraError):
@@ -55,23 +57,25 @@ def build(edits: Iterable[Edit], pod: Mapping[str, Any]) -> list[Operation]:
         make(f"{path}/{name}", (resources or {}).get(name))
         return f"{path}/{name}/"
 
+    texts: dict[int, str] = {}  # of amounts: most containers are given the same
+    names: dict[str, str] = {}
     for edit in edits:
-        if isinstance(edit, SetAnnotation):
+        if isinstance(edit, _AMOUNTS):
+            where, resource = (edit.containers, edit.index, edit.section), edit.resource
+            path = sections.get(where) or sections.setdefault(where, section(*where))
+            path += names.get(resource) or names.setdefault(resource, escape(resource))
+            if isinstance(edit, SetAmount):
+                text = texts.get(id(edit.amount)) or texts.setdefault(id(edit.amount), str(edit.amount))
+                operations.append({"op": "add", "path": path, "value": text})
+            else:
+                operations.append({"op": "remove", "path": path})
+        elif isinstance(edit, SetAnnotation):
             make("/metadata", metadata)
             make("/metadata/annotations", (metadata or {}).get("annotations"))
             path = f"/metadata/annotations/{escape(edit.key)}"
             operations.append({"op": "add", "path": path, "value": edit.value})
-            continue
-        if isinstance(edit, SetPodClaims | SetClaims):
-            operations.append(_claims(edit))
-            continue
-        where = edit.containers, edit.index, edit.section
-        path = sections.get(where) or sections.setdefault(where, section(*where))
-        path += escape(edit.resource)
-        if isinstance(edit, SetAmount):
-            operations.append({"op": "add", "path": path, "value": str(edit.amount)})
         else:
-            operations.append({"op": "remove", "path": path})
+            operations.append(_claims(edit))
     return operations
 
 
@@ -107,10 +111,10 @@ def carry_out(document: Any, operations: Sequence[Operation]) -> None:
         where, _, last = operation["path"].rpartition("/")
         target = parents.get(where)
         if target is None:
-            target = parents[where] = _at(document, where, operation)
+            target = _at(document, where, operation, parents)
         if not isinstance(target, dict):
             raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
-        name = _unescape(last)
+        name = _unescape(last) if "~" in last else last
         if isinstance(target.get(name), _NESTED):
             parents.clear()  # one of them may be gone now
         if operation["op"] == "add":
@@ -122,16 +126,21 @@ def carry_out(document: Any, operations: Sequence[Operation]) -> None:
             raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is nothing of that name")
 
 
-def _at(document: Any, where: str, operation: Operation) -> Any:
-    target = document
-    for part in where.split("/")[1:]:
-        name = _unescape(part) if "~" in part else part
-        if isinstance(target, dict) and name in target:
-            target = target[name]
-        elif isinstance(target, list) and name.isascii() and name.isdigit() and int(name) < len(target):
-            target = target[int(name)]
-        else:
-            raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {name}")
+def _at(document: Any, where: str, operation: Operation, known: dict[str, Any]) -> Any:
+    """What is at a path; what is `known` of other paths helps, and this one is added to it."""
+    if not where:
+        return document
+    outer, _, part = where.rpartition("/")
+    target, name = known.get(outer), _unescape(part) if "~" in part else part
+    if target is None:
+        target = _at(document, outer, operation, known)
+    if isinstance(target, dict) and name in target:
+        target = target[name]
+    elif isinstance(target, list) and name.isascii() and name.isdigit() and int(name) < len(target):
+        target = target[int(name)]
+    else:
+        raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {name}")
+    known[where] = target
     return target
 
 
