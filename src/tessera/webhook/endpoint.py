@@ -19,8 +19,10 @@ from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, 
 from tessera.core.admission.policy import Mode, Policy, mode_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.mig.geometry import is_known
+from tessera.core.requests.asking import Demand, demand_of
 from tessera.protocol.admission import review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
@@ -32,7 +34,7 @@ from tessera.webhook.reviewed import decide_workload, review_pod
 
 _MOST_REMEMBERED: Final = 16 * 2**20  # bytes of responses: some 4,000 templates of the usual size
 _LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided each time
-_OVERHEAD: Final = 600  # bytes of one, beside its texts (tracemalloc)
+_OVERHEAD: Final = 720  # bytes of one, beside its texts (tracemalloc)
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"
 _FAILED: Final = "the decision failed unexpectedly; the webhook's log says why"
 
@@ -50,6 +52,7 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
     observed: bool = False  # all of this would be, and is not
     quotas: tuple[Quota, ...] | None = None  # of the namespace, by which it was decided
     conversion: str = ""  # what became of a request that could be a claim
+    demand: Demand = ()  # the GPUs that were asked for, and what becomes of that
 
     @property
     def size(self) -> int:
@@ -63,6 +66,7 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
         operations: Sequence[Operation] = (),
         quotas: tuple[Quota, ...] | None = None,
         workload: str | None = None,
+        pod: Pod | None = None,
     ) -> "CachedResponse":
         """The response that carries a decision; `workload` is whose templates it is about, if not a pod."""
         is_observed = isinstance(given, Observed)
@@ -95,6 +99,14 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
             observed=is_observed,
             quotas=quotas,
             conversion="" if isinstance(decision, Denied) else decision.conversion,
+            demand=demand_of(
+                pod,
+                (old for old, _ in replaced),
+                rejected=denied is not None,
+                unmet=not isinstance(decision, Denied) and decision.unmet,
+            )
+            if pod is not None
+            else (),
         )
 
 
@@ -162,7 +174,7 @@ class Admission:
         quotas = self.view.quotas.get(request.namespace)
         if known is None or known.quotas is not quotas:
             reviewed = review_pod(request, self.view, self.policy)
-            known = CachedResponse.of(reviewed.decision, reviewed.operations, quotas)
+            known = CachedResponse.of(reviewed.decision, reviewed.operations, quotas, pod=reviewed.pod)
             self.memory.keep(key, known)
         return known
 
@@ -199,6 +211,7 @@ class Endpoint:
     def configure(self, configuration: Configuration) -> None:
         self._admission.configure(configuration.policy)
         self._on_error = configuration.on_error
+        self._metrics.by_namespace = configuration.demand_by_namespace
 
     def route(self) -> Route:
         return Route(self.handle, b"POST", json=True)
@@ -256,6 +269,10 @@ class Endpoint:
             counters.conversions.add(response.conversion)
         if response.rejected is not None:
             counters.rejections.add(response.rejected)
+        for profile, result, number in response.demand:
+            counters.demand.add(profile, result, number)
+            if metrics.by_namespace:
+                counters.demand_of_namespaces.add((*profile, request.namespace), result, number)
         if self._report is not None and (response.replaced or response.rejected is not None):
             self._report(request, response)
         if request.pod is not None or request.workload is not None:

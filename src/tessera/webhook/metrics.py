@@ -9,6 +9,7 @@ from typing import Final
 
 from tessera.core.admission.bridge import CONVERSIONS
 from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
+from tessera.core.requests.asking import Result
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
@@ -35,6 +36,9 @@ from tessera.webhook.reload import Followed
 _BOUNDS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0)
 _TEXT_SECONDS: Final = 1.0  # a scrape gets the same text for so long: it takes a millisecond to write
 _BOUNDS_NS: Final = [round(bound * 1e9) for bound in _BOUNDS]
+_DEMANDED: Final = ("asked", "got", "rejected")  # at the places that `Result` has
+_MOST_DEMANDS: Final = 1000  # profiles and namespaces; each has three series
+_OTHER: Final = "other"
 _OK: Final = Response(200, b"ok\n", TEXT)
 Check = Callable[[], str | None]  # None when all is well, or else what is missing, in a few words
 
@@ -56,6 +60,29 @@ class OutcomeLabel(enum.IntEnum):
         return cls.PATCHED if isinstance(decision, Patched) else cls.UNCHANGED
 
 
+class DemandCounters:
+    """Devices by the profile that was asked for, or by profile and namespace: asked for, got as asked, rejected."""
+
+    def __init__(self, *labels: str) -> None:
+        self._labels = labels
+        self._rows: dict[tuple[str, ...], list[int]] = {}
+
+    def add(self, key: tuple[str, ...], result: Result, number: int) -> None:
+        """Count what a pod asked for; the hot path."""
+        row = self._rows.get(key)
+        if row is None:
+            full = len(self._rows) >= _MOST_DEMANDS
+            row = self._rows.setdefault((_OTHER,) * len(key) if full else key, [0] * len(_DEMANDED))
+        row[0] += number
+        if result:
+            row[result] += number
+
+    def samples(self) -> Iterable[tuple[Labels, Number]]:
+        for key, row in self._rows.items():
+            labels = dict(zip(self._labels, key, strict=True))
+            yield from (({**labels, "result": what}, n) for what, n in zip(_DEMANDED, row, strict=True))
+
+
 class DecisionCounters:
     """What became of pods; or, in observe mode, what would have become of them."""
 
@@ -65,6 +92,8 @@ class DecisionCounters:
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
         self.conversions = Counts("way", known=((one,) for one in CONVERSIONS))
+        self.demand = DemandCounters("profile")
+        self.demand_of_namespaces = DemandCounters("profile", "namespace")
 
     def samples(self) -> Iterable[tuple[str, str, Iterable[tuple[Labels, Number]]]]:
         """Every counter: its name, its help, its labels and values."""
@@ -73,6 +102,10 @@ class DecisionCounters:
         text = "GPU requests rewritten, by the profile asked for and the profile given."
         yield "gpu_webhook_fallback_total", text, self.fallbacks.samples()
         yield "gpu_webhook_rejections_total", "Pods rejected, by reason.", self.rejections.samples()
+        text = "GPUs by the profile asked for: asked; got, as asked; rejected. The rest got something else, or waits for what no node offers."
+        yield "gpu_webhook_demand_total", text, self.demand.samples()
+        text = "The same by namespace (server.demandByNamespace)."
+        yield "gpu_webhook_namespace_demand_total", text, self.demand_of_namespaces.samples()
         text = "Pods whose GPU request could be a claim (fallback.dra: first-available): claim, or why not converted."
         yield "gpu_webhook_bridge_total", text, self.conversions.samples()
         text = "Pods that got resources for their GPUs."
@@ -89,6 +122,7 @@ class Metrics:
         self.enforced = DecisionCounters()
         self.observed = DecisionCounters()
         self.beyond_limits = 0
+        self.by_namespace = False  # whether demand is counted by namespace too
         self._version = version
         self._buckets = [0] * (len(_BOUNDS) + 1)
         self._nanoseconds = 0

@@ -14,7 +14,7 @@ from tessera.core.admission.bridge import Converted, NotConverted
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import AsAsked, Found, Unmatched
 from tessera.core.admission.fallback.search import FallbackSearch, usable_offers
-from tessera.core.admission.outcome import Allowed, Decision, Denied, Patched
+from tessera.core.admission.outcome import Allowed, Code, Decision, Denied, Patched
 from tessera.core.admission.policy import MIRROR_ANNOTATION, Dra, FallbackPolicy, Policy, dra_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -37,6 +37,7 @@ from tessera.core.text import cut_warning, quoted
 from tessera.core.values import value
 
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
+_UNMET: Final = frozenset({"not_offered", "quota"})
 
 
 @value
@@ -49,6 +50,7 @@ class _Stage:
     replaced: tuple[tuple[str, str], ...] = ()
     gpu_type: str | None = None
     bridge: Converted | NotConverted | None = None  # what became of its request where it could be a claim
+    unmet: bool = False  # no node offers what it asks for: it waits
 
 
 def decide(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool = True) -> Decision:
@@ -112,7 +114,7 @@ def _spared(stage: _Stage | Denied, before: Pod) -> _Stage | Denied:
     """A pod that is bound to one node goes on as it was; any other is rejected."""
     if isinstance(stage, Denied) and before.bound_to:
         warning = f"the webhook leaves it as it is, because it is bound to node {quoted(before.bound_to)}: {stage.message}"
-        return _Stage(before, warning, (warning,))
+        return _Stage(before, warning, (warning,), unmet=stage.code in _UNMET)
     return stage
 
 
@@ -132,9 +134,10 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
             audit["claim"] = str(bridged.alternatives)
         case NotConverted() as kept:
             conversion = kept.skip_reason
+    unmet = any(one.unmet for one in stages)
     if not edits:
-        return Allowed(reason, told, audit, conversion)
-    return Patched(edits, reason, replaced, last.gpu_type, told, audit, conversion)
+        return Allowed(reason, told, audit, conversion, unmet)
+    return Patched(edits, reason, replaced, last.gpu_type, told, audit, conversion, unmet)
 
 
 # Missing limits
@@ -224,9 +227,10 @@ def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage |
     elif not policy.reject_unmatched:
         why = "the webhook admits unmatched pods"
     else:
-        return Denied("too_many_profiles" if outcome.too_many else "not_offered", message)
+        unmatched: Code = "quota" if outcome.over_quota else "not_offered"
+        return Denied("too_many_profiles" if outcome.too_many else unmatched, message)
     warning = f"{outcome.wanted}: no node offers it now; the pod waits as it is ({why})"
-    return _Stage(pod, f"{message}; {why}", (warning,))
+    return _Stage(pod, f"{message}; {why}", (warning,), unmet=True)
 
 
 def _too_many_whole_gpus(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:

@@ -23,6 +23,7 @@ class Allowed:
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     conversion: str = ""  # why its request did not become a claim, where it could have
+    unmet: bool = False  # no node offers what it asks for: it waits
 
 
 @value
@@ -36,9 +37,10 @@ class Patched:
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     conversion: str = ""  # `claim`: its request became one; or why not, where it could have
+    unmet: bool = False  # no node offers what it asks for: it waits
 
 
-Code = Literal["not_offered", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
+Code = Literal["not_offered", "quota", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
 
 
 REJECTIONS: Final[tuple[str, ...]] = get_args(Code)

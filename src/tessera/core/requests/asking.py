@@ -6,16 +6,19 @@ controller writes the record when the claim is allocated. Where containers of on
 different types, the record does not say who got which, and the last of them counts for all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
-from tessera.core.kubernetes.pod import Container, Pod, requested
+from tessera.core.kubernetes.pod import Container, Pod, needs, requested
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
+from tessera.core.mig.geometry import is_known
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
-from tessera.core.requests.alternatives import Alternatives, carried
-from tessera.core.requests.record import RECORD_ANNOTATION, recorded, undone
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives, carried
+from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, recorded, undone
 from tessera.core.text import escaped, quoted
 
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
@@ -133,3 +136,48 @@ def why_untouched(pod: Pod) -> str:
     if any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
         return "asks for whole GPUs, and fallback replaces only MIG profiles"
     return "asks for nothing that fallback or injection looks at"
+
+
+# Demand: the GPUs that a pod asked for at first, and whether it is to get these
+
+
+class Result(IntEnum):
+    """What becomes of what was asked for."""
+
+    UNMET = 0  # the pod gets something else, or waits for what no node offers
+    GOT = 1  # it is admitted as asked, or as a claim that prefers this
+    REJECTED = 2
+
+
+Label = tuple[str]  # a profile, `gpu` or `other`: as counters take it
+Demand = tuple[tuple[Label, Result, int], ...]  # with the number of devices
+
+
+def demand_of(
+    pod: Pod, replaced: Iterable[str] = (), *, rejected: bool = False, unmet: bool = False
+) -> Demand:
+    """What a pod asked for and what becomes of it, by what was decided; nothing of a pod that was counted before.
+
+    The API server sends a pod again that another webhook has changed since. Then it has the record of its first admission.
+    """
+    annotations = pod.annotations
+    record = annotations.get(RECORD_ANNOTATION, "")
+    if ALTERNATIVES_ANNOTATION in annotations or (record and DECIDED_ANNOTATION not in annotations):
+        return ()
+    asked = {
+        short(resource): number
+        for resource, number in needs(undone(pod) if record else pod, is_any_gpu).items()
+        if is_any_gpu(resource) and isinstance(number, int) and 0 < number <= MOST_GPUS
+    }
+    if rejected:
+        return tuple((_label(name), Result.REJECTED, number) for name, number in asked.items())
+    others = {*replaced, *(short(old) for old, _ in recorded(record))}
+    return tuple(
+        (_label(name), Result.UNMET if unmet or name in others else Result.GOT, number)
+        for name, number in asked.items()
+    )
+
+
+@lru_cache(maxsize=256)  # more than all cards have: one for all pods
+def _label(name: str) -> Label:
+    return (name if is_known(name) or name == short(WHOLE_GPU) else "other",)

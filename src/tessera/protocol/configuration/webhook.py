@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from tessera.core.admission.policy import Mode, Policy
 from tessera.protocol import yaml
 from tessera.protocol.configuration import fallback, injection
-from tessera.protocol.configuration.schema import Errors, Field, choice, record
+from tessera.protocol.configuration.schema import BOOLEAN, Errors, Field, choice, record
 from tessera.protocol.configuration.schema import reference as schema_reference
 
 OnError = Literal["allow", "deny"]
@@ -21,6 +21,7 @@ OnError = Literal["allow", "deny"]
 class Configuration:
     policy: Policy = field(default_factory=Policy)
     on_error: OnError = "allow"
+    demand_by_namespace: bool = False
 
 
 _SERVER: Final = record(
@@ -29,6 +30,12 @@ _SERVER: Final = record(
         choice("allow", "deny"),
         "The answer while the view of the cluster is not complete, and when a decision fails unexpectedly.",
         default="allow",
+    ),
+    Field(
+        "demandByNamespace",
+        BOOLEAN,
+        "Count by namespace, too, which GPUs pods ask for, get and are refused: `gpu_webhook_namespace_demand_total`.",
+        default=False,
     ),
 )
 
@@ -69,6 +76,7 @@ def parse(text: str | bytes, source: str = "configuration") -> Configuration:
     return Configuration(
         Policy(fallback.policy_of(sections["fallback"]), injected, Mode(read["mode"])),
         sections["server"]["onError"],
+        sections["server"]["demandByNamespace"],
     )
 
 

@@ -1,5 +1,6 @@
 """What a search found for a pod: what it asked for, replacements, or nothing, with every candidate and the reason why not."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -8,6 +9,7 @@ from tessera.core.admission.view.usable import UNLIMITED, Usable
 from tessera.core.kubernetes.resources import short
 from tessera.core.values import value
 
+_WANTED: Final = re.compile(r"asked for ((?:[^\s:,]+: \d{1,6}, )+)")  # how `Unmatched` begins
 _MOST_NAMED: Final = 12  # candidates in a message; a person reads no more
 
 
@@ -46,6 +48,7 @@ class Unmatched:
     too_small: tuple[str, ...] = ()  # the needs of the pod for which further nodes are too small
     never: str = ""  # who wants the pod to wait
     too_many: bool = False  # more profiles than can be searched
+    over_quota: bool = False  # nodes offer something that would do, and a quota has no room for it
 
     @property
     def wanted(self) -> str:
@@ -72,6 +75,13 @@ class Unmatched:
         if self.too_small:
             where += f"; nodes that could never hold its {', '.join(self.too_small)} do not count"
         return f"asked for {self.wanted}, {why}; tried {words}; {where}"
+
+
+def wanted_in(message: str) -> dict[str, int]:
+    """What a pod asked for that was rejected with this message; nothing where it was rejected for something else."""
+    found = _WANTED.search(message)
+    pairs = (one.partition(": ") for one in found[1].split(", ") if one) if found else ()
+    return {resource: int(number) for resource, _, number in pairs}
 
 
 def _why_not(own: Trial) -> str:

@@ -165,6 +165,17 @@ class FallbackSearch:
             too_small=tuple(self._too_small()),
             never=self.constraints.never,
             too_many=too_many,
+            over_quota=not too_many and self._only_over_quota(),
+        )
+
+    def _only_over_quota(self) -> bool:
+        """Whether a quota alone keeps the pod from something that nodes offer."""
+        return self._allowance is not None and any(
+            one.obstacle == self._over_quota(one.resource, (resource,))
+            and not self._lack(resource, one.resource)
+            for resource, found in zip(self.asked, self.lists, strict=True)
+            for one in found
+            if one.obstacle
         )
 
     def _too_small(self) -> Iterator[str]:
