@@ -162,6 +162,21 @@ def test_what_the_page_shows(world: World, chromium: "Browser") -> None:
         assert tab.totals()[MOCK] == ["4", "2", "2", "0"]
 
 
+def test_demand_is_on_the_page(world: World, chromium: "Browser") -> None:
+    """What is missing and rejected by the profile asked for, and what namespaces used, behind one click."""
+    with Tab.open(chromium, world.url) as tab:
+        world.api.create(pod("infer", f"{MIG}1g.10gb"))  # gets 2g.20gb
+        world.api.create(pod("patient", "nvidia.com/gpu", 3))
+        with pytest.raises(urllib.error.HTTPError):
+            world.api.create(pod("huge", f"{MIG}2g.20gb", 99))
+        until(lambda: tab.texts("#demand-now"), ["4 of 4 devices missing, 99 rejected"])
+        tab.page.click("#demand summary")
+        rows = """() => [...document.querySelectorAll("#demand-rows tr")].map((row) => [...row.cells].slice(0, 5).map((one) => one.textContent).join(" "))"""
+        until(lambda: tab.page.evaluate(rows), ["gpu 3 0 3 0", "1g.10gb 1 0 1 0", "2g.20gb 0 0 0 99"])
+        assert all("default" in row for row in tab.texts("#use-rows tr"))
+        until(lambda: "no node has 3 × gpu together" in tab.texts("#pending li")[0], expected=True)
+
+
 def test_layouts(world: World, chromium: "Browser") -> None:
     """A new layout is on the page with what it did; a slice in use stays until its pod ends; a bad one is named."""
     api, node = world.api, "/api/v1/nodes/cards"
@@ -532,7 +547,8 @@ def test_a_real_cluster(control_plane: Client, namespace: str, chromium: "Browse
                 ["", f"{namespace}/p-1", f"{namespace}/p-2"],
             )
             assert all(tile["guessed"] for tile in tab.tiles()["page-1"] if tile["pod"])
-            why = f"0/1 nodes are available: 1 Insufficient {resource}."
+            # the diagnosis' words take the place of the scheduler's
+            why = "2 × 2g.20gb is taken on node page-1 (2g.20gb: 2 of 3 in use)"
             until(lambda: [why in one for one in tab.texts("#pending li")], [True])
             assert tab.totals()[resource] == ["3", "2", "1", "2"]
             control_plane.set_allocatable("page-1", {resource: 2})

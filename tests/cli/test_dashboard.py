@@ -55,9 +55,9 @@ def asked(address, path="state", **headers):
         return json.load(answer)
 
 
-def explained(address, text):
+def explained(address, text, path="explain"):
     headers = {"Content-Type": "application/yaml"}
-    request = urllib.request.Request(f"{address}explain", text.encode(), headers)  # noqa: S310 # our own
+    request = urllib.request.Request(f"{address}{path}", text.encode(), headers)  # noqa: S310 # our own
     with urllib.request.urlopen(request, timeout=DEADLINE) as answer:  # noqa: S310
         return answer.read().decode()
 
@@ -118,6 +118,67 @@ def test_a_cluster(served):
         assert answer.splitlines()[-1] == INSTALLED
         assert why_of(address, "default", "train").splitlines()[-1] == INSTALLED
     assert served.server.store.version == version, "the cluster is only read"
+
+
+def test_objects_in_files(tmp_path, command):
+    """Nodes, pods and claims as kubectl saved them: capacity, tiles and explanations as of a cluster; why needs one."""
+    resource = f"{MIG}2g.20gb"
+    slices = {
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "gpu.tessera.dev",
+            "nodeName": "b",
+            "pool": {"name": "b", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "x"}, {"name": "y"}],
+        },
+    }
+    selectors = [{"cel": {"expression": "device.driver == 'gpu.tessera.dev'"}}]
+    device_class = {
+        "kind": "DeviceClass",
+        "metadata": {"name": "two"},
+        "spec": {"selectors": selectors, "extendedResourceName": resource},
+    }
+    results = [{"driver": "gpu.tessera.dev", "pool": "b", "device": "x"}]
+    claim = {
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "ml"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    some = [
+        node("a", p2g_20gb=4),
+        pod("train", "a", p2g_20gb=1),
+        {"kind": "Namespace", "metadata": {"name": "ml"}},
+    ]
+    items = [*some, node("b"), slices, device_class, claim, pod("late", "", p2g_20gb=1), {"kind": "Secret"}]
+    file = tmp_path / "saved.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    with serving("dashboard", "--from", str(file), "--port", "0", ready="^C") as (address, lines):
+        assert f"shows {file}; ^C ends it" in lines[-1]
+        shown = asked(address)
+        (row,) = shown["totals"]
+        assert [row[key] for key in ("allocatable", "allocated", "available", "asked")] == [
+            "6",
+            "2",
+            "4",
+            "1",
+        ]
+        assert (shown["about"]["cluster"], shown["pending"]["count"]) == (str(file), 1)
+        (tiles,) = asked(address, "mosaics?nodes=b")["b"]["loose"].values()
+        assert [tile["pod"] for tile in tiles] == ["claim ml/c", ""]
+        text = (Path(__file__).parents[2] / "examples/pods/3g.yaml").read_text()
+        assert "3g.40gb is not offered, 2g.20gb is the first that is" in explained(address, text)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            explained(address, "", "why?namespace=default&pod=late")
+        assert refused.value.read().decode().startswith("This page shows files.")
+    (command.folder / "empty.yaml").write_text("kind: List\nitems: []\n")
+    for args, words in (
+        (["--from", "empty.yaml"], "empty.yaml: no nodes and no pods"),
+        (["--from", "none.yaml"], "none.yaml: no such file or directory"),
+        (["--from", "-", "--context", "x"], "--from reads files"),
+    ):
+        code, _, complaint = command("dashboard", "--port", "0", *args)
+        assert (code, words in complaint) == (2, True), complaint
 
 
 def test_behind_a_proxy(served):
@@ -185,5 +246,12 @@ def test_bad_nodes(command):
     (command.folder / "nodes.yaml").write_text("a: {cpus: 1}\nb: {memory: much}\n")
     code, _, complaint = command("demo", "--serve", "--nodes", "nodes.yaml")
     assert (code, complaint.count("nodes.yaml: ")) == (2, 2)
+    (command.folder / "list.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    code, _, complaint = command("demo", "--serve", "--nodes", "list.yaml")
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert complaint.startswith(
+        "tessera: list.yaml: this is a List of Kubernetes, and the demo takes nodes such as"
+    )
+    assert "`tessera dashboard --from`" in complaint
     code, _, complaint = command("demo", "--nodes", "nodes.yaml")
     assert (code, "use --nodes only with --serve" in complaint) == (2, True)

@@ -37,7 +37,7 @@ def test_only_what_changed():
     """At first everything, then parts that are different, then nothing."""
     one = board()
     first, gone = news(one)
-    assert sorted(first) == ["about", "admissions", "layouts", "pending", "totals"]
+    assert sorted(first) == ["about", "admissions", "demand", "layouts", "pending", "totals"]
     assert gone == []
     one.put_node(node("a", MEDIUM))
     one.put_node(node("b", MEDIUM))
@@ -49,7 +49,7 @@ def test_only_what_changed():
     one.remove_node("b")
     changed, gone = news(one)
     assert (sorted(changed), gone) == (["totals"], ["node/b"])
-    assert sorted(one.parts()) == ["about", "admissions", "layouts", "node/a", "pending", "totals"]
+    assert sorted(one.parts()) == ["about", "admissions", "demand", "layouts", "node/a", "pending", "totals"]
 
 
 def test_looking_at_everything_takes_no_news_from_listeners():
@@ -173,6 +173,29 @@ def test_denials():
     one.denied(*found)
     (row,) = news(one)[0]["admissions"]
     assert (row["pod"], row["decision"]) == ("ReplicaSet web-1", "rejected")
+
+
+def test_unmet_demand_over_time():
+    """What is asked for, got and missing by the profile asked for at first, with its history; each controller's rejection once."""
+    clock = Clock()
+    one = Board("a test", clock=clock)
+    one.put_node(node("n", MEDIUM))
+    one.put_pod(pod("a", "n", record="3g.30gb->2g.20gb", p2g_20gb=1))
+    one.put_pod(pod("b", p2g_20gb=2))
+    one.sample()
+    said = "spec.template: asked for nvidia.com/mig-7g.80gb: 1, nvidia.com/gpu: 2, and no node that this pod can use offers it"
+    for event in ("e1", "e1", "e2"):
+        one.denied(event, Admission("2026-01-01T00:00:00Z", "ml", "ReplicaSet x", "rejected", reason=said))
+    parts, _ = news(one)
+    assert [(row["name"], row["asked"], row["got"], row["missing"], row["rejected"]) for row in parts["demand"]["rows"]] == [
+        ("2g.20gb", 2, 0, 2, 0), ("3g.30gb", 1, 0, 1, 0), ("7g.80gb", 0, 0, 0, 2), ("other", 0, 0, 0, 4),
+    ]  # fmt: skip
+    at = int(clock.now)
+    assert parts[f"demand/{MIG}3g.30gb"] == [[at, 1, 0, 1]]
+    one.put_pod(pod("b", "n", p2g_20gb=2))
+    clock.now += 60
+    one.sample()
+    assert news(one)[0][f"demand/{MIG}2g.20gb"] == [[at, 2, 0, 2], [at + 60, 2, 2, 0]]
 
 
 def test_layout_changes():
@@ -343,7 +366,11 @@ def test_device_seconds_of_a_converted_pod_are_what_its_claims_hold():
     one.put_pod(pod("a", "n", claim=TWO))
     one.sample()
     seconds.now += 10
-    assert _device_seconds(one) == {("2g.20gb", "asked"): 10, ("1g.10gb", "got"): 10}
+    assert _device_seconds(one) == {
+        ("2g.20gb", "asked"): 10,
+        ("1g.10gb", "got"): 10,
+        ("2g.20gb", "missing"): 10,
+    }
     one.dra.take(classes, slices, [])
     one.sample()
     seconds.now += 5

@@ -1,11 +1,15 @@
 """Pods that wait, as the page lists them."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from tessera.core.errors import TesseraError
+from tessera.dashboard.board import Board
 from tessera.dashboard.observed import read_pod
 from tessera.dashboard.pending import groups_of, pending_part
+from tessera.dashboard.reasons import Reasons
 from tests.dashboard.objects import pod
 from tests.protocol.dra.samples import raw
 
@@ -58,6 +62,47 @@ def test_the_page_stays_small():
     found = pending_part(pods, {})
     assert (found["count"], found["groups"], len(found["longest"])) == (3000, 3000, 200)
     assert found["longest"][0]["since"] == "2026-01-01T00:00:00Z"
+
+
+class Asked:
+    """A diagnosis that knows one sentence, and counts."""
+
+    def __init__(self):
+        self.pods: list[set[object]] = []
+        self.spent = 0.0
+        self.fails = False
+
+    async def __call__(self, pods):
+        self.pods.append(set(pods))
+        self.spent += 0.4
+        if self.fails:
+            raise TesseraError("the API server is silent")
+        return dict.fromkeys(pods, "2g.20gb is taken on node n")
+
+
+async def test_the_diagnosis_is_asked_seldom():
+    """Once for all groups while somebody looks, again when something changed; it rests 50 times as long as it worked."""
+    one, asked, watched = Board("a test"), Asked(), [False]
+    reasons = Reasons(one, asked, lambda: watched[0], lambda: asked.spent)
+    for number in range(200):
+        one.put_pod(waiting(f"p-{number}", f"Job {number % 60}", minute=number % 60))
+
+    def said():
+        return {row["why"] for row in json.loads(one.parts()["pending"])["longest"]}
+
+    assert (await reasons.once(), asked.pods) == (5.0, []), "nobody looks"
+    watched[0] = True
+    assert said() == {"0/5 nodes are available."}
+    assert await reasons.once() == pytest.approx(20.0)
+    assert [len(pods) for pods in asked.pods] == [50]
+    assert said() == {"2g.20gb is taken on node n", "0/5 nodes are available."}
+    assert (await reasons.once(), len(asked.pods)) == (5.0, 1), "nothing changed"
+    one.sample()
+    assert (await reasons.once(), len(asked.pods)) == (5.0, 1), "time passed, and nothing changed"
+    asked.fails = True
+    one.put_pod(waiting("another", "Job 1"))
+    assert (await reasons.once(), len(asked.pods)) == (5.0, 2)
+    assert "2g.20gb is taken on node n" in said(), "what was known stays"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.dashboard.usage import NamespaceUse
+from tessera.dashboard.usage import NamespaceUse, demand_part
 from tests.build import MIG
 
 
@@ -54,6 +54,7 @@ def test_a_pod_from_its_creation_to_its_end():
         ("team", "1g.10gb", "asked"): 38,
         ("team", "1g.10gb", "got"): 28,
         ("team", "1g.10gb", "idle"): 8,
+        ("team", "1g.10gb", "missing"): 10,
     }
 
 
@@ -66,7 +67,51 @@ def test_fallback_is_asked_for_as_it_was_first():
         runs=True,
     )
     clock.now += 10
-    assert counted(usage) == {("team", "2g.20gb", "asked"): 20, ("team", "1g.10gb", "got"): 20}
+    assert counted(usage) == {
+        ("team", "2g.20gb", "asked"): 20,
+        ("team", "1g.10gb", "got"): 20,
+        ("team", "2g.20gb", "missing"): 20,
+    }
+    assert usage.now() == {MIG + "2g.20gb": (2, 0, 2)}
+
+
+def test_what_is_missing_now():
+    """Of what is asked for, what a pod waits for or was not given; what it got instead does not make up for it."""
+    usage, clock = started()
+    usage.put("waits", use(amount=2), runs=False)
+    usage.put("has", use("a", amount=3), runs=True)
+    usage.put(
+        "fell", use("a", record="2g.20gb->1g.10gb", asked={MIG + "2g.20gb": Quantity.parse(1)}), runs=True
+    )
+    assert usage.now() == {MIG + "1g.10gb": (5, 3, 2), MIG + "2g.20gb": (1, 0, 1)}
+    usage.remove("waits")
+    assert usage.now()[MIG + "1g.10gb"] == (3, 3, 0)
+    clock.now += 3600
+    usage.reject("team", {MIG + "1g.10gb": 1})
+    usage.reject("other-team", {MIG + "7g.80gb": 2})
+    part = demand_part(usage)
+    assert [
+        (row["name"], row["asked"], row["got"], row["missing"], row["rejected"]) for row in part["rows"]
+    ] == [
+        ("1g.10gb", 3, 3, 0, 1),
+        ("2g.20gb", 1, 0, 1, 0),
+        ("7g.80gb", 0, 0, 0, 2),
+    ]
+    assert [tuple(row.values()) for row in part["namespaces"]] == [
+        ("team", "1g.10gb", 3.0, 4.0, 0.0, 0.0, 1),
+        ("team", "2g.20gb", 1.0, 0.0, 0.0, 1.0, 0),
+        ("other-team", "7g.80gb", 0.0, 0.0, 0.0, 0.0, 2),
+    ]
+
+
+def test_rejections_are_bounded():
+    """However many namespaces and names: the first thousand are told apart, and the page shows some."""
+    usage, _ = started()
+    for number in range(3000):
+        usage.reject(f"n{number}", {MIG + "1g.10gb": 1})
+    assert (len(usage.rejected), usage.rejected["other", "other"]) == (1001, 2000)
+    part = demand_part(usage)
+    assert (len(part["namespaces"]), part["more"]) == (50, 951)
 
 
 def test_what_is_not_watched_is_not_counted():
@@ -80,7 +125,7 @@ def test_what_is_not_watched_is_not_counted():
     usage.watching(now=True)
     clock.now += 1
     assert counted(usage)["team", "1g.10gb", "got"] == 13
-    _, watched, since = (next(iter(family.samples))[2] for family in usage.metrics())
+    _, watched, since, _ = (next(iter(family.samples), [0] * 3)[2] for family in usage.metrics())
     assert (watched, since) == (11, 1000.0)
 
 
@@ -128,5 +173,5 @@ def test_fault_48_series_are_bounded_and_go():
 
     many = {f"example.com/{number}": Quantity.parse(1) for number in range(12_000)}
     usage.put("q", PodUse("team", "q", "", many), runs=False)
-    assert len(counted(usage)) <= 10_001
+    assert len(counted(usage)) <= 10_002
     assert counted(usage)["other", "other", "asked"] == 0

@@ -1,4 +1,4 @@
-"""`why`, `doctor`, `admit` and the scheduler agree about every pod, on clusters of all kinds; and what `why` says would help does."""
+"""`why`, `doctor`, `admit`, the dashboard and the scheduler agree about every pod, on clusters of all kinds; and what `why` says would help does."""
 
 import asyncio
 import copy
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.requests.alternatives import CLAIM, read, request_name, template_name
+from tessera.dashboard.reasons import asking
 from tessera.diagnosis.changes import (
     Change,
     CreatedAgain,
@@ -31,6 +32,7 @@ from tessera.doctor.examination import examine
 from tessera.doctor.findings import short
 from tessera.doctor.gather import Gatherer as DoctorGatherer
 from tessera.kube.view.policy import PolicySource, UsedPolicy
+from tessera.kube.watch.resource import Key
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.dra.objects import template_spec
 from tessera.simulation.control_plane import kinds
@@ -297,11 +299,14 @@ def agree(objects: Cluster, never: tuple[Lack, ...] = ()) -> None:
     doctor = {one.pod.name: why for one, why in seen.waiting}
     told = [one.text for result in examine(seen, ("offers", "pending")) for one in result.findings]
     assert sorted(doctor) == sorted(names)
+    ask = asking(client_of(server), PolicySource(given=UsedPolicy()))
+    on_the_page = asyncio.run(ask({Key("team", name) for name in names}))
     for name in names:
         found = asyncio.run(asked_why(server, name))
         assert found.cause not in ("room", *never), "the scheduler found none"
         answer = found.answer.removeprefix(f"pod team/{name} waits: ")
         assert (doctor[name].cause, doctor[name].answer) == (found.cause, answer)
+        assert on_the_page[Key("team", name)] == answer
         if found.cause in list(Lack):
             assert found.nodes[0].lack == found.cause, "the nodes that come nearest are the first of all"
         assert any(f"team/{name}" in text and text.endswith(f": {short(answer)}") for text in told)

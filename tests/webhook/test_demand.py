@@ -15,7 +15,7 @@ def demand(watched, name=NAME, **labels):
     """By the profile, or by profile and namespace: asked, got, rejected."""
     found: dict[tuple[str, ...], dict[str, float]] = {}
     for (sample, *pairs), value in scrape(watched.metrics).items():
-        given = dict(pairs)
+        given: dict[str, str] = dict(pairs)  # type: ignore[arg-type]
         if sample == name and given.get("mode") == labels.get("mode"):
             key = tuple(given[one] for one in ("profile", "namespace") if one in given)
             found.setdefault(key, {})[given["result"]] = value

@@ -7,13 +7,19 @@ from functools import partial
 import click
 
 from tessera.cli.admit.explanation import explainer
-from tessera.cli.common.cluster import ClusterChoice, cluster_options, policy_options
+from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options, policy_options
 from tessera.cli.common.options import Listen, env_option
+from tessera.cli.common.reading import files_option
 from tessera.cli.why import explained
+from tessera.core.errors import InvalidInput
 from tessera.dashboard.board import Board
+from tessera.dashboard.following import show_objects
+from tessera.dashboard.reasons import asking
 from tessera.dashboard.server import serve_dashboard, serve_metrics
+from tessera.kube.object_files import called, objects_in, offering
+from tessera.kube.view.files import offers_of
 from tessera.kube.view.live import LiveView
-from tessera.kube.view.policy import PolicySource
+from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.serving.address import Address
 from tessera.serving.ending import run_until_signalled
 
@@ -40,12 +46,14 @@ PORT = 8765  # where nothing usual listens
 @env_option(
     "--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.", type=Listen()
 )
+@files_option()
 def command(
     cluster: ClusterChoice,
     port: int,
     address: str,
     names: tuple[str, ...],
     metrics_listen: Address | None,
+    sources: tuple[str, ...],
     decides_by: PolicySource,
 ) -> int:
     """Show a cluster's GPUs in the browser, live.
@@ -54,7 +62,30 @@ def command(
     admissions, pending pods and why, layout changes; and a form that explains the decision about a pod. The dashboard
     listens on 127.0.0.1 by default, loads nothing from other servers, and changes nothing in the cluster. ^C ends
     it.
+
+    \b
+    tessera dashboard
+    kubectl get nodes,pods -A -o json | tessera dashboard --from -
     """
+    if sources and (cluster != NO_CLUSTER or metrics_listen):
+        what = "--kubeconfig, --context, --as or --metrics-listen"
+        raise click.UsageError(f"--from reads files: it does not go with {what}")
+    found = list(objects_in(sources))
+    if sources and not any(one.kind in ("Node", "Pod") for one in found):
+        raise InvalidInput(f"{called(*sources)}: no nodes and no pods")
+
+    async def serve_files() -> int:
+        board, described = Board(called(*sources)), offering(found)
+        show_objects(board, found)
+
+        async def policy() -> UsedPolicy:
+            return decides_by.among(described.config_maps)
+
+        explain = explainer(offers_of(described), policy)
+        async with serve_dashboard(None, board, explain, Address(address, port), names=names) as url:
+            click.echo(f"{url}  shows {called(*sources)}; ^C ends it")
+            await asyncio.Event().wait()
+        return 0
 
     async def serve() -> int:
         async with cluster.connected("tessera-dashboard") as client:
@@ -62,15 +93,15 @@ def command(
             board = Board(f"{at} ({source})" if source else str(at))
             view = LiveView(client, keep=None)  # explanations tell of all nodes
             explain = explainer(view.offers, partial(decides_by.read, client))
-            why = explained(client, decides_by)
+            why, ask = explained(client, decides_by), asking(client, decides_by)
             where = Address(address, port)
             async with (
                 view.following(),
-                serve_dashboard(client, board, explain, where, names=names, why=why) as url,
+                serve_dashboard(client, board, explain, where, names=names, why=why, ask=ask) as url,
                 serve_metrics(board, metrics_listen) if metrics_listen else nullcontext(),
             ):
                 click.echo(f"{url}  shows {at}; ^C ends it")
                 await asyncio.Event().wait()
         return 0
 
-    return run_until_signalled(serve())
+    return run_until_signalled(serve_files() if sources else serve())

@@ -1,17 +1,18 @@
 """What the dashboard shows, kept as parts that each have a name: a part that changed is sent again, and no other.
 
-Parts are `node/<name>` (a summary), `totals`, `history/<resource>`, `pending`, `admissions`, `layouts` and `about`. A
-change in the cluster only marks parts; they are made again when the server asks what is new. A node's mosaic is no part: it
+Parts are `node/<name>` (a summary), `totals`, `history/<resource>`, `demand`, `demand/<resource>`, `pending`, `admissions`, `layouts` and
+`about`. A change in the cluster only marks parts; they are made again when the server asks what is new. A node's mosaic is no part: it
 is made when a browser asks for it.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from tessera.core.admission.fallback.found import wanted_in
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import is_known
@@ -20,13 +21,15 @@ from tessera.core.mig.profile import MIG_PREFIX
 from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, moment
 from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
-from tessera.dashboard.pending import pending_part
+from tessera.dashboard.pending import Alike, longest, pending_part
 from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
-from tessera.dashboard.usage import NamespaceUse
+from tessera.dashboard.usage import NamespaceUse, demand_part
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import held_amounts
 from tessera.kube.watch.resource import Key
 from tessera.serving.metrics import Family
+
+_DEMAND_SECONDS: Final = 60.0  # after which sums over time are shown anew: they always grow
 
 Parts = Mapping[str, bytes]  # name → JSON
 
@@ -42,6 +45,7 @@ class Board:
     ) -> None:
         """`all_admissions`: the caller reports every admission (`admitted`), so that none is read from pods."""
         self.version = 0
+        self.revision = 0  # of nodes, pods and what DRA has
         self._about = about
         self._all_admissions = all_admissions
         self._clock = clock
@@ -56,12 +60,15 @@ class Board:
         self._totals = Totals()
         self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
+        self._demand = History()  # of what is asked for, given as asked and missing
+        self._demand_until = 0.0
         self._known = frozenset[str]()  # resources that some node has
         self.usage = NamespaceUse(monotonic, clock(), self._counts)
+        self._reasons: Mapping[Alike, str] = {}  # why groups of pods wait, where the diagnosis was asked
         self._admissions = AdmissionLog()
         self._layouts = LayoutHistory(clock)
         self._error = ""
-        self._marked: set[str] = {"about", "totals", "pending", "admissions", "layouts"}
+        self._marked: set[str] = {"about", "totals", "demand", "pending", "admissions", "layouts"}
         self._parts: dict[str, bytes] = {}
         self._new: set[str] = set()  # parts that changed, or went, since `changes` was asked
 
@@ -87,6 +94,7 @@ class Board:
         """What DRA serves is different, or what claims hold; it concerns many nodes, and is worked out when it is shown."""
         self._dra_is_old = True
         self.version += 1
+        self.revision += 1
 
     def _take_dra(self) -> None:
         if not self._dra_is_old:
@@ -138,7 +146,20 @@ class Board:
         self.usage.remove(key)
         self._mark_node(pod.use.node)
 
+    def waiting(self, most: int) -> dict[Alike, Key]:
+        """The groups of pods that wait longest, each with one of its pods."""
+        found = longest(self._on.get("", {}).values(), most)
+        return {alike: Key(one.use.namespace, one.use.name) for alike, one in found.items()}
+
+    def explain(self, reasons: Mapping[Alike, str]) -> None:
+        """Show these in place of the scheduler's words."""
+        self._reasons = reasons
+        self._mark("pending")
+
     def admitted(self, admission: Admission) -> None:
+        if admission.decision == "rejected":
+            self.usage.reject(admission.namespace, wanted_in(admission.reason))
+            self._mark("demand")
         if self._admissions.add(admission):
             self._mark("admissions")
 
@@ -151,8 +172,8 @@ class Board:
         return bool(one.use.claim) and one.use.record != before.use.record
 
     def denied(self, event: str, admission: Admission) -> None:
-        if self._admissions.denied(event, admission):
-            self._mark("admissions")
+        if self._admissions.is_new(event):
+            self.admitted(admission)
 
     def set_error(self, text: str) -> None:
         """Why what is shown may be out of date; empty: it is not."""
@@ -168,6 +189,10 @@ class Board:
         numbers = totals.numbers({one: amount for one, amount in asked.items() if one in self._known})
         for resource in self._history.see(int(self._clock()), numbers):
             self._mark(f"history/{resource}")
+        changed = self._demand.see(int(self._clock()), self.usage.now())
+        if changed or self._clock() >= self._demand_until:
+            self._demand_until = self._clock() + _DEMAND_SECONDS
+            self._mark("demand", *(f"demand/{resource}" for resource in changed))
 
     def metrics(self) -> Iterator[Family]:
         self._take_dra()
@@ -188,6 +213,7 @@ class Board:
 
     def _mark_node(self, name: str) -> None:
         """A node changed, or the pods on it; empty: pods that no node has."""
+        self.revision += 1
         if not name:
             self._mark("pending", "totals")
         else:
@@ -259,8 +285,10 @@ class Board:
                 return {"cluster": self._about, "trouble": self._error}
             case "totals":
                 return self._counted().rows(bounded(self._capacity.asked, self._known.__contains__))
+            case "demand":
+                return self._demand.of(of) if of else demand_part(self.usage)
             case "pending":
-                return pending_part(self._on.get("", {}).values(), {})
+                return pending_part(self._on.get("", {}).values(), self._reasons)
             case "admissions":
                 return self._admissions.shown()
             case _:

@@ -1,13 +1,14 @@
 """The cluster, followed by list and watch, onto the board. Only ever read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
 from tessera.dashboard.history import Admission, read_denial
 from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
+from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import (
@@ -38,6 +39,19 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
             yield
         finally:
             polling.cancel()
+
+
+def show_objects(board: Board, found: Sequence[FileObject]) -> None:
+    """Put objects of files onto a board, as kubectl saved them. Other kinds of objects are passed over."""
+    for where, kind, raw in found:
+        with naming(where):
+            if kind == "Node":
+                board.put_node(read_node(raw))
+            elif kind == "Pod":
+                board.put_pod(read_pod(raw))
+    board.dra.follow(board.dra_changed, lambda: None)
+    board.dra.take_objects(found)
+    board.sample()
 
 
 def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:

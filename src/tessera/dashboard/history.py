@@ -60,12 +60,12 @@ class AdmissionLog:
         """Whether an admission of that time would be among the latest."""
         return len(self._kept) < _MOST or when >= self._kept[0].when
 
-    def denied(self, event: str, one: Admission) -> bool:
-        """A controller was refused a pod; it tries again and again, which is shown once."""
+    def is_new(self, event: str) -> bool:
+        """Whether a controller's event is the first: it tries again and again, which is shown once."""
         if event in self._denials:
             return False
         self._denials.append(event)
-        return self.add(one)
+        return True
 
     def shown(self) -> list[Admission]:
         return self._kept[::-1]

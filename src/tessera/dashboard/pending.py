@@ -38,6 +38,12 @@ def groups_of(pods: Iterable[DashboardPod]) -> dict[Alike, Group]:
     return found
 
 
+def longest(pods: Iterable[DashboardPod], most: int) -> dict[Alike, DashboardPod]:
+    """The groups that wait longest, each with its oldest pod."""
+    found = nsmallest(most, groups_of(pods).items(), key=lambda item: _age(item[1].oldest))
+    return {alike: group.oldest for alike, group in found}
+
+
 def pending_part(pods: Iterable[DashboardPod], reasons: Mapping[Alike, str]) -> dict[str, Any]:
     """Those that wait longest first; all are counted, some are shown. `reasons`: the diagnosis', by group."""
     alike: dict[Alike, Group] = {}

@@ -10,7 +10,7 @@ import errno
 import importlib.resources
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -20,6 +20,7 @@ import msgspec
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.dashboard.board import Board, Parts
 from tessera.dashboard.following import following
+from tessera.dashboard.reasons import Ask, Reasons
 from tessera.kube.rest.client import Client
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Request, Response, Stream, text
@@ -60,7 +61,7 @@ _BEHIND: Final = 256  # messages that a listener may be behind; one that reads n
 
 @asynccontextmanager
 async def serve_dashboard(
-    client: Client,
+    client: Client | None,
     board: Board,
     explain: Explain,
     where: Address,
@@ -68,17 +69,25 @@ async def serve_dashboard(
     names: Collection[str] = (),
     denials: bool = True,
     why: Why | None = None,
+    ask: Ask | None = None,
 ) -> AsyncIterator[str]:
-    """Serve a cluster's page to those who call it by a name of this machine or one of `names`; its address."""
+    """Serve a cluster's page to those who call it by a name of this machine or one of `names`; its address.
+
+    Without a client the board stays as it is.
+    """
     page = Page(board, explain, names, why)
     url = await page.start(where)
     try:
-        async with following(client, board, denials=denials), asyncio.TaskGroup() as tasks:
-            sending = tasks.create_task(page.run())
+        followed = following(client, board, denials=denials) if client else nullcontext()
+        async with followed, asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(page.run())]
+            if ask is not None:
+                running.append(tasks.create_task(Reasons(board, ask, page.is_watched).run()))
             try:
                 yield url
             finally:
-                sending.cancel()
+                for task in running:
+                    task.cancel()
     finally:
         await page.stop()
 
@@ -138,6 +147,10 @@ class Page:
                 if changed or gone:
                     self._broadcast(_message("change", changed, gone))
             await asyncio.sleep(max(_PACE, _IDLE * (time.monotonic() - began)))
+
+    def is_watched(self) -> bool:
+        """Whether some browser shows the page."""
+        return bool(self._listeners)
 
     def _broadcast(self, message: bytes) -> None:
         for queue in tuple(self._listeners):
@@ -203,8 +216,10 @@ class Page:
         if request.method != "POST":
             return text("POST here, with ?namespace=…&pod=…", 405)
         namespace, pod = request.query.get("namespace", ""), request.query.get("pod", "")
-        if self._why is None or not namespace or not pod:
+        if not namespace or not pod:
             return text("name the pod: ?namespace=…&pod=…", 400)
+        if self._why is None:
+            return text("This page shows files. `tessera why` answers where a cluster can be asked.", 404)
         try:
             async with self._asking:
                 return text(await self._why(namespace, pod))

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
+from tessera.kube.object_files import FileObject, naming
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
@@ -18,12 +19,25 @@ from tessera.kube.watch.resource import (
     Sink,
 )
 from tessera.protocol.dra.objects import Claim, claim_of, class_of, read_claim, read_class
-from tessera.protocol.kubernetes.dra import ClaimIn, DeviceClassIn, SliceIn
+from tessera.protocol.kubernetes.dra import (
+    ClaimIn,
+    DeviceClassIn,
+    SliceIn,
+    decode_claim,
+    decode_class,
+    decode_slice,
+)
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
 T = TypeVar("T")
+
+_DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "DeviceClass": decode_class,
+    "ResourceSlice": decode_slice,
+    "ResourceClaim": decode_claim,
+}
 
 
 class ClaimedDevice(NamedTuple):
@@ -122,6 +136,15 @@ class DraInventory:
         self._objects.replace_classes(map(class_of, classes))
         self._objects.replace_slices([self._objects.reader.slice_of(one) for one in slices])
         self._replace_claims(map(claim_of, claims))
+
+    def take_objects(self, found: Iterable[FileObject]) -> None:
+        """Take what files have of DRA, and pass over other kinds of objects."""
+        taken: dict[str, list[Any]] = {kind: [] for kind in _DECODERS}
+        for where, kind, raw in found:
+            if kind in _DECODERS:
+                with naming(where):
+                    taken[kind].append(_DECODERS[kind](raw))
+        self.take(*taken.values())
 
     def sinks(self) -> dict[Resource, Sink[Any]]:
         """Where the objects of a cluster go that is followed."""

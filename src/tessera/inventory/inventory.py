@@ -17,14 +17,6 @@ from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
-from tessera.protocol.kubernetes.dra import (
-    ClaimIn,
-    DeviceClassIn,
-    SliceIn,
-    decode_claim,
-    decode_class,
-    decode_slice,
-)
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod, pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
@@ -162,17 +154,12 @@ class Inventory:
     def take(self, found: Iterable[FileObject]) -> set[str]:
         """Take nodes and pods, each once, and objects of DRA; which kinds of the first two there were."""
         seen: set[tuple[str, str, str]] = set()
-        classes, slices, claims = list[DeviceClassIn](), list[SliceIn](), list[ClaimIn]()
-        for where, kind, raw in found:
+        others: list[FileObject] = []
+        for file_object in found:
+            where, kind, raw = file_object
             with naming(where):
-                match kind:
-                    case "DeviceClass":
-                        classes.append(decode_class(raw))
-                    case "ResourceSlice":
-                        slices.append(decode_slice(raw))
-                    case "ResourceClaim":
-                        claims.append(decode_claim(raw))
                 if kind not in ("Node", "Pod"):
+                    others.append(file_object)
                     continue
                 one = decode_pod(raw) if kind == "Pod" else decode_node(raw)
                 key = (kind, one.metadata.namespace, one.metadata.name)
@@ -183,7 +170,7 @@ class Inventory:
                     self.add_pod(one)
                 elif self.selector.matches(one.metadata.labels or {}):
                     self.put(self.node_of(one))
-        self.dra.take(classes, slices, claims)
+        self.dra.take_objects(others)
         self.refresh_dra()
         return {kind for kind, _, _ in seen}
 

@@ -24,6 +24,16 @@ from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import decode_node, decode_quota, namespace_of, node_of, quota_of
 from tessera.protocol.kubernetes.workloads import items, title_of
 
+# kinds of objects that decisions read
+_OFFERING: Final = (
+    "Node",
+    "Namespace",
+    "ResourceQuota",
+    "DeviceClass",
+    "ResourceSlice",
+    "Lease",
+    "ConfigMap",
+)
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 
 T = TypeVar("T")
@@ -156,9 +166,14 @@ def cluster_objects(
                     have.config_maps.append(one.raw)
                 case kind:
                     raise InvalidInput(
-                        f"kind {kind or '(none)'} is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap"
+                        f"kind {kind or '(none)'} is no {', '.join(_OFFERING[:-1])} or {_OFFERING[-1]}"
                     )
     return have
+
+
+def offering(found: Iterable[FileObject]) -> ClusterObjects:
+    """The same of objects among which there are others, such as pods: these are passed over."""
+    return cluster_objects(one for one in found if one.kind in _OFFERING)
 
 
 def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:

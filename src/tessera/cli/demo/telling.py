@@ -17,6 +17,7 @@ from tessera.cli.common.output import Style, echo
 from tessera.cli.demo.narrator import heading, tell
 from tessera.cli.why import explained
 from tessera.dashboard.board import Board
+from tessera.dashboard.reasons import asking
 from tessera.dashboard.server import HOST, serve_dashboard
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.policy import KEY, PolicySource
@@ -73,6 +74,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
             Address(HOST, port),
             denials=False,
             why=explained(client, decides_by),
+            ask=asking(client, decides_by),
         ) as url,
     ):
         installed = {"metadata": {"name": decides_by.name}, "data": {KEY: config.EXAMPLE}}

@@ -3,6 +3,7 @@
 
 import { byId } from "./dom.js";
 import { drawHeadline, drawTotals, setHistory } from "./capacity.js";
+import { drawDemand, setDemand } from "./demand.js";
 import { drawAdmissions, drawLayouts, drawPending } from "./lists.js";
 import { draw as drawNodes, setNode, troubled } from "./nodes.js";
 import { forgetMosaics } from "./pages.js";
@@ -25,6 +26,7 @@ function drawAbout({ cluster, trouble }) {
 const DRAW = {
   about: drawAbout,
   totals: (rows) => { drawTotals(rows); suggest(rows); },
+  demand: drawDemand,
   pending: (part) => { waiting = part.count; drawPending(part); },
   admissions: drawAdmissions,
   layouts: drawLayouts,
@@ -34,15 +36,17 @@ function drawChanged() {
   const begun = performance.now();
   const parts = [...changed];
   changed.clear();
-  let nodes = everything, charts = false;
+  let nodes = everything, charts = false, demand = false;
   everything = false;
   for (const [name, part] of parts) {
     if (name.startsWith("node/")) { setNode(name.slice(5), part); nodes = true; }
     if (name.startsWith("history/")) { setHistory(name.slice(8), part); charts = true; }
+    if (name.startsWith("demand/")) { setDemand(name.slice(7), part); demand = true; }
   }
   if (nodes) drawNodes(); // first: the colours of profiles depend on what products there are
   for (const [name, part] of parts) if (part !== undefined) DRAW[name]?.(part);
   if (charts) drawTotals();
+  if (demand) drawDemand();
   drawHeadline(waiting, troubled());
   drawAt = performance.now() + REST * (performance.now() - begun);
 }
@@ -75,4 +79,4 @@ events.addEventListener("all", (event) => {
 });
 events.addEventListener("change", (event) => take(JSON.parse(event.data)));
 addEventListener("pagehide", () => events.close());
-setInterval(() => { if (!document.hidden) drawTotals(); }, CHART_SECONDS * 1000);
+setInterval(() => { if (!document.hidden) { drawTotals(); drawDemand(); } }, CHART_SECONDS * 1000);

@@ -63,9 +63,8 @@ function drawn(row, before) {
 
 const start = (first) => Math.max(first, Date.now() / 1000 - SPAN);
 
-// Capacity as a line, use as an area below it, what waits as a line of its own.
-function chart(row) {
-  const points = history.get(row.resource) ?? [];
+// Capacity as a line, use as an area below it, what waits as a line of its own. Of demand: what is asked for, got, and missing.
+export function chart(row, points = history.get(row.resource) ?? [], words = ["allocatable", "allocated", "waiting"]) {
   if (!points.length) return make("span", { classes: ["quiet"], text: "…" });
   const now = Math.max(Date.now() / 1000, points.at(-1)[0]);
   const from = Math.min(start(points[0][0]), now - 10);
@@ -76,7 +75,7 @@ function chart(row) {
   const most = (which) => Math.max(...points.map((point) => point[which]));
   const least = (which) => Math.min(...points.map((point) => point[which]));
   const minutes = Math.max(1, Math.round((now - from) / 60));
-  const text = `the last ${minutes < 90 ? plural(minutes, "minute") : plural(Math.round(minutes / 60), "hour")}: allocatable ${least(1)} to ${most(1)}, allocated ${least(2)} to ${most(2)}, waiting at most ${most(3)}`;
+  const text = `the last ${minutes < 90 ? plural(minutes, "minute") : plural(Math.round(minutes / 60), "hour")}: ${words[0]} ${least(1)} to ${most(1)}, ${words[1]} ${least(2)} to ${most(2)}, ${words[2]} at most ${most(3)}`;
   return makeSvg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", classes: ["chart", family(row.name)], role: "img", "aria-label": text },
     makeSvg("title", { text }),
     makeSvg("path", { classes: ["used"], d: `${steps(2)}V${HEIGHT - 1}H${x(points[0][0])}Z` }),

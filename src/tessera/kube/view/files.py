@@ -69,7 +69,18 @@ class FileView:
         return cluster_objects(found, self._keep)
 
     def _use(self, described: ClusterObjects) -> None:
-        self.offers.replace(described.nodes)
-        replace_namespaces(self.offers, described.namespaces)
-        replace_quotas(self.offers, described.quotas)
-        put_served(self.offers, described.classes, described.slices).log_class_errors()
+        _put(self.offers, described)
+
+
+def offers_of(described: ClusterObjects) -> Offers:
+    """What decisions read of a cluster, as files describe it."""
+    offers = Offers()
+    _put(offers, described)
+    return offers
+
+
+def _put(offers: Offers, described: ClusterObjects) -> None:
+    offers.replace(described.nodes)
+    replace_namespaces(offers, described.namespaces)
+    replace_quotas(offers, described.quotas)
+    put_served(offers, described.classes, described.slices).log_class_errors()

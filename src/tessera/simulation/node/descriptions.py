@@ -85,8 +85,13 @@ _DOCUMENT: Final = map_of(TEXT, _NODE)
 
 def parse(text: str | bytes, source: str = "nodes") -> dict[str, NodeSpec]:
     """The nodes of a document by name, or every error about it."""
-    errors = Errors()
-    read = _DOCUMENT.read(yaml.load(text, source), "", errors)
+    errors, document = Errors(), yaml.load(text, source)
+    if isinstance(document, dict) and {"apiVersion", "kind"} <= document.keys():
+        raise InvalidInput(
+            f"{source}: this is a {document['kind']} of Kubernetes, and the demo takes nodes such as `mine: {{layout: 1g.10gb=7, devices: "
+            "{simulated: {product: H200-70GB, cards: 1}}}`; `tessera dashboard --from` shows objects of Kubernetes"
+        )
+    read = _DOCUMENT.read(document, "", errors)
     errors.raise_if_any()
     return {name: _spec(name, one) for name, one in read.items()}
 

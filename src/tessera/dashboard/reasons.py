@@ -1,0 +1,94 @@
+"""Why groups of pods wait, in the diagnosis' words: asked while a browser looks at the page, and seldom enough to cost little.
+
+An answer reads all nodes and pods, as `tessera why` does, once for all groups. It stands until something changes in the cluster.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Final, NoReturn
+
+from tessera.core.admission.view.offers import Offers
+from tessera.core.errors import TesseraError
+from tessera.dashboard.board import Board
+from tessera.diagnosis.evidence import Evidence
+from tessera.diagnosis.gather import PLUGINS, devices_for_pods, gather_cluster, gather_dra, plugins_by_node
+from tessera.diagnosis.reading import Reader
+from tessera.diagnosis.waiting import Cause, WaitingPods
+from tessera.kube.clock import SYSTEM_CLOCK
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.view.policy import PolicySource
+from tessera.kube.watch.resource import NAMESPACES, Key
+from tessera.protocol.kubernetes.nodes import namespace_of
+from tessera.protocol.kubernetes.objects import decode_any
+from tessera.protocol.kubernetes.pod import PodIn
+
+Ask = Callable[
+    [Collection[Key]], Coroutine[Any, Any, Mapping[Key, str]]
+]  # pods → why each waits, in a sentence
+
+_SHARE: Final = 0.02  # of one processor, at most
+_REST: Final = 5.0  # seconds between two questions, at least
+_MOST: Final = 50  # groups that are asked about: those that wait longest
+
+
+class Reasons:
+    """Asks why pods of a board wait, and puts the answers onto it."""
+
+    def __init__(
+        self,
+        board: Board,
+        ask: Ask,
+        is_watched: Callable[[], bool],
+        processor_time: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._board, self._ask, self._is_watched = board, ask, is_watched
+        self._processor_time = processor_time
+        self._asked_at = -1  # the board's revision
+
+    async def run(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(await self.once())
+
+    async def once(self) -> float:
+        """Ask if something changed and someone looks; how long to rest, in seconds."""
+        board, begun = self._board, self._processor_time()
+        if self._asked_at == board.revision or not self._is_watched():
+            return _REST
+        self._asked_at, groups = board.revision, board.waiting(_MOST)
+        try:
+            found = await self._ask(set(groups.values())) if groups else {}
+        except TesseraError:  # the page shows that the API server is silent, and the scheduler's words
+            return _REST
+        board.explain({alike: found[pod] for alike, pod in groups.items() if pod in found})
+        return max(_REST, (self._processor_time() - begun) / _SHARE)
+
+
+def asking(client: Client, decides_by: PolicySource) -> Ask:
+    """Ask the diagnosis about pods of a cluster; of one that waits for no GPU it has less to say than the scheduler."""
+
+    async def ask(pods: Collection[Key]) -> dict[Key, str]:
+        reader = Reader(client)
+        inventory, found = await gather_cluster(
+            reader, lambda use, _: not use.node and Key(use.namespace, use.name) in pods
+        )
+        dra = await gather_dra(reader, inventory)
+        devices = await devices_for_pods(reader, dra, found)
+        plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
+        offers = Offers(
+            (one.node for one in inventory.capacity.nodes()),
+            await reader.each("namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(decode_any(raw))),
+        )
+        used = await decides_by.read(client)
+        on_nodes, unseen = plugins_by_node(plugins), dict(reader.unseen)
+        seen = Evidence(SYSTEM_CLOCK.wall(), inventory, offers, used.policy, devices, on_nodes, unseen)
+        judge = WaitingPods(seen)
+        reasons = {Key(one.pod.namespace, one.pod.name): judge.why(one) for one in found if one.waits}
+        return {
+            pod: why.answer
+            for pod, why in reasons.items()
+            if why.cause != Cause.UNSEEN and (why.request.gpus or why.obstacle)
+        }
+
+    return ask
