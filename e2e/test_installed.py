@@ -477,7 +477,7 @@ def test_tools_decide_with_the_installed_configuration(installed: Installation, 
     config = {"fallback": {"minMemoryFraction": 0.5}}
     values = {**installed.values(), "config": config, "dashboard": {"enabled": True}}
     installed.helm("upgrade", "tessera", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=150s", values=values)
-    pod = _pod("x", {MIG + "3g.30gb": 1})  # by default values it would get 1g.10gb
+    pod = _pod("x", {MIG + "7g.70gb": 1})  # by default values it would get a smaller profile
 
     def refused() -> str | None:
         done = cluster.try_kubectl("apply", "-n", node_namespace, "--dry-run=server", "-f", "-", stdin=pod)
@@ -493,6 +493,7 @@ def test_tools_decide_with_the_installed_configuration(installed: Installation, 
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": json.loads(pod)["spec"]}
     template["spec"].pop("restartPolicy")
+    template["spec"]["containers"][0]["resources"] = {"limits": {MIG + "7g.70gb": "1"}}
     web = {"selector": {"matchLabels": labels}, "template": template}
     cluster.api.create(
         f"/apis/apps/v1/namespaces/{node_namespace}/deployments", {"metadata": {"name": "web"}, "spec": web}
