@@ -191,7 +191,10 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
 
 def _before_uninstall(cluster: ClusterWithNode, *options: str) -> tuple[int, dict[str, Any]]:
     """The exit code of `tessera doctor --before-uninstall`, and its checks by name."""
-    done = tessera("doctor", f"--kubeconfig={cluster.kubeconfig}", "--before-uninstall", "-o=json", *options)
+    done = tessera(
+        "doctor", f"--kubeconfig={cluster.kubeconfig}", "--before-uninstall", "--output=json", *options
+    )
+    assert not done.stderr, done.stderr
     return done.returncode, {one["check"]: one for one in json.loads(done.stdout)}
 
 
