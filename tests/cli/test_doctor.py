@@ -99,7 +99,7 @@ def test_a_finding_never_stands_under_the_title_that_it_contradicts(monkeypatch,
     """A title says what should be so: it stands where that holds, or was not checked; a finding has the check's name."""
     (check,) = [one for one in CHECKS if one.name == "refused"]
     findings = (Finding(severity, "ReplicaSet team/web cannot create pods"),) if severity else ()
-    monkeypatch.setattr(doctor, "examine", lambda *_: [Result(check, findings)])
+    monkeypatch.setattr(doctor, "examine", lambda *_, **__: [Result(check, findings)])
     run(["doctor", "--check", "cdi"])
     assert capsys.readouterr().out.splitlines()[0] == line
 
@@ -217,12 +217,10 @@ def test_before_an_uninstall(bundle: bytes, tmp_path: Path, capsys):
         arguments = ["doctor", "--before-uninstall", "--kubeconfig", str(kubeconfig)]
         assert run(arguments) == 1
         out = capsys.readouterr().out
-        assert out.startswith(
-            "PROBLEM  Claims of the DRA driver: pod team/p holds gpu-0 of n1/tessera (claim c)."
-        )
+        assert out.startswith("PROBLEM  held: pod team/p holds gpu-0 of n1/tessera (claim c).")
         assert out.endswith("\n1 problem.\n")
         assert run([*arguments, "--check", "labels"]) == 0
-        assert capsys.readouterr().out == "ok       Labels of nodes\n\nNothing is wrong.\n"
+        assert capsys.readouterr().out == "ok       Nodes keep no label\n\nNothing is wrong.\n"
         assert run([*arguments, "--check", "trial"]) == 2
         assert "no check trial; there are held, claimants, templates, labels" in capsys.readouterr().err
     objects[CLAIMS] = []

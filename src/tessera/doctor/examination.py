@@ -34,10 +34,10 @@ CHECKS: Final = tuple(Check(*row) for row in (
 ))  # fmt: skip
 
 BEFORE_UNINSTALL: Final = tuple(Check(*row) for row in (
-    ("held", "Claims of the DRA driver", ("resourceclaims",), uninstall.held),
-    ("claimants", "Pods that wait for the DRA driver", ("pods", "deviceclasses", "resourceclaims", "templates"), uninstall.claimants),
-    ("templates", "Claims and templates for the DRA driver", ("templates", "resourceclaims", "deviceclasses"), uninstall.templates),
-    ("labels", "Labels of nodes", ("nodes",), uninstall.labels),
+    ("held", "No pod holds a device of the DRA driver", ("resourceclaims",), uninstall.held),
+    ("claimants", "No pod waits for the DRA driver", ("pods", "deviceclasses", "resourceclaims", "templates"), uninstall.claimants),
+    ("templates", "No claim and no template is left for the DRA driver", ("templates", "resourceclaims", "deviceclasses"), uninstall.templates),
+    ("labels", "Nodes keep no label", ("nodes",), uninstall.labels),
 ))  # fmt: skip
 
 
