@@ -11,6 +11,7 @@ from e2e import dra
 from e2e.bridge import (
     DRA,
     MIG,
+    NAMESPACE,
     RECORD,
     TYPES,
     admitted,
@@ -241,6 +242,27 @@ def test_quota(control_plane: Client, namespace: str, tmp_path: Path) -> None:
         assert sorted(bound(cluster, namespace)) == ["first", "second"]
 
 
+def everyone_says_that_the_controller_is_gone(cluster: Client, namespace: str) -> None:
+    """Of the pod `before`, which waits for its template: `why` and the doctor say since when; a new pod's author is warned."""
+    kubeconfig, gone = f"--kubeconfig={cluster.kubeconfig}", "tessera controller has been unavailable for "
+    lease = f"its Lease {NAMESPACE}/tessera-controller has not been renewed by "
+    why = tessera("why", "before", "-n", namespace, "--webhook-namespace", NAMESPACE, kubeconfig)
+    answer = why.stdout.partition("\n")[0]
+    assert answer.startswith(
+        f"pod {namespace}/before waits: its resource claim {CLAIM} is not there: {gone}"
+    ), why
+    assert lease in answer
+    assert "tessera controller runs again" in why.stdout
+    checked = tessera("doctor", "--check=controller", "-n", NAMESPACE, "-o", "json", kubeconfig)
+    first, *_ = json.loads(checked.stdout)[0]["findings"]
+    assert (checked.returncode, first["severity"], first["text"].startswith(gone)) == (1, "problem", True), (
+        first
+    )
+    asked = json.dumps(asks("late", "2g.20gb"))
+    warned = cluster.try_kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=asked).stderr
+    assert "Warning: GPU request is not a claim: tessera controller does not renew its Lease" in warned
+
+
 def test_faults(control_plane: Client, namespace: str, tmp_path: Path) -> None:
     """The controller is killed, a template is deleted by hand, a class changes under pods that wait: all get their device."""
     cluster = control_plane
@@ -259,6 +281,7 @@ def test_faults(control_plane: Client, namespace: str, tmp_path: Path) -> None:
             what="requests left as they are, since the Lease has run out",
         )
         assert cluster.api.get(templates)["items"] == []
+        everyone_says_that_the_controller_is_gone(cluster, namespace)
         work.restart_controller()
         cluster.wait_for_pod_bound("before", namespace=namespace)
         cluster.wait(

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from e2e import dra
+from e2e import bridge, dra
 from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, Object, cgroups, pods_path, program
 from e2e.cluster.pki import Authority
@@ -48,7 +48,7 @@ def _built() -> None:
 
 def test_rules_are_well_formed() -> None:
     """`promtool check rules` accepts every rule, with all its lints."""
-    assert "SUCCESS: 22 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
+    assert "SUCCESS: 24 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
 
 
 def test_alerts_fire_when_they_should() -> None:
@@ -66,7 +66,7 @@ def test_runbooks_lead_where_the_operator_publishes_them(tmp_path: Path) -> None
         (made,) = [one for one in rendered if one["kind"] == "PrometheusRule"]
         rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
         urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
-        assert len(urls) == 22
+        assert len(urls) == 24
         assert urls == {alert: f"{base}#{alert.lower()}" for alert in urls}
 
 
@@ -436,23 +436,42 @@ def test_layouts_are_refused_and_wait(
         annotate(cluster, None)
 
 
-def test_a_claims_record_cannot_be_read(
+def test_controller_is_gone(cluster_with_node: ClusterWithNode, tmp_path: Path) -> None:
+    """A controller that is killed where requests become claims: the webhook sees it, and Prometheus need not scrape the controller."""
+    cluster = cluster_with_node
+    options = (f"--namespace={bridge.NAMESPACE}",)
+    with (
+        bridge.rights(cluster, tmp_path),
+        Webhook(cluster, tmp_path / "webhook", *options, config=bridge.FIRST_AVAILABLE) as webhook,
+        bridge.start_controller(cluster, tmp_path) as controller,
+        watched(tmp_path, webhook=f"127.0.0.1:{webhook.metrics_port}") as server,
+    ):
+        at_work = "gpu_webhook_controller_at_work == 1"
+        until(lambda: bool(server.query(at_work)), timeout=60, what="the webhook sees the controller")
+        until(lambda: not server.firing(), timeout=120, what="no alert fires where all is well")
+        controller.kill()
+        assert fires(server, "GPUControllerDown") == "No tessera controller is at work."
+
+
+def test_a_claims_record_cannot_be_read_and_the_driver_is_gone(
     cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
 ) -> None:
-    """A record of which neither the API server nor a CDI spec knows the claim holds new claims back, until it is gone."""
+    """A record of which neither the API server nor a CDI spec knows the claim holds new claims back, until it is gone; then the driver is killed."""
     cluster, port = cluster_with_node, free_port()
     record = tmp_path / "state" / "dra" / "claims" / "00000000-0000-0000-0000-000000000000.json"
     PreparedClaims(record.parent).begin()  # the driver has run in this boot
     record.write_text("{")
     config = dra.simulated(tmp_path, 'layout: "2g.20gb=1,1g.10gb=2"')
     with (
-        dra.driver(cluster, node_namespace, tmp_path, config, f"--metrics-listen=127.0.0.1:{port}"),
+        dra.driver(cluster, node_namespace, tmp_path, config, f"--metrics-listen=127.0.0.1:{port}") as driver,
         watched(tmp_path, drivers=f"127.0.0.1:{port}") as server,
     ):
         said = fires(server, "GPUClaimStateUnreadable")
         assert said.endswith("cannot read which devices 1 of its claims hold.")
         record.unlink()
         until(lambda: "GPUClaimStateUnreadable" not in server.firing(), timeout=60, what="the alert ends")
+        driver.kill()
+        assert fires(server, "GPUDRADriverDown") == f"The DRA driver of 127.0.0.1:{port} is down."
 
 
 @pytest.mark.timeout(420, func_only=True)

@@ -119,7 +119,8 @@ async def why(
     own = {"metadata": {"name": "team", "annotations": namespace or {}, "labels": labels or {}}}
     for kind, documents in {kinds.NAMESPACES: [own], **objects}.items():
         for document in documents:
-            made = server.store.create(kind, document, "team" if kind.namespaced else "")
+            space = document["metadata"].get("namespace", "team") if kind.namespaced else ""
+            made = server.store.create(kind, document, space)
             if uid and kind is REPLICA_SETS:  # the server gives its own: pods are made to name that
                 own_uid = made.document["metadata"]["uid"]
                 for one in objects.get(kinds.PODS, ()):
@@ -127,5 +128,6 @@ async def why(
                         owner["uid"] = own_uid
     async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
         decides_by = PolicySource(given=UsedPolicy(policy or Policy()))
-        gatherer = Gatherer(client, "team", decides_by=decides_by, clock=FakeClock(wall=NOW.timestamp()))
+        clock = FakeClock(wall=NOW.timestamp(), auto=True)
+        gatherer = Gatherer(client, "team", decides_by=decides_by, clock=clock)
         return diagnose(*await gatherer.gather(*parse_target(target)), highs)

@@ -172,7 +172,7 @@ async def test_extended_resources(classes: Any, slices: Any, claims: Any, answer
 @pytest.mark.parametrize(
     ("labels", "slices", "answer"),
     [
-        ({"tessera.dev/devices": "dra"}, [], f"no node offers 1 × 2g.20gb; no ResourceSlice has a device of class {TWO}, which stands for it"),
+        ({"tessera.dev/devices": "dra"}, [], f"no node offers 1 × 2g.20gb; no ResourceSlice has a device of class {TWO}, which stands for it; the DRA driver of node a is unavailable: no pod of it runs there"),
         ({}, [devices("1g.10gb")], f"no node offers 1 × 2g.20gb; no ResourceSlice has a device of class {TWO}, which stands for it"),
         ({}, [devices("2g.20gb")], "1 × 2g.20gb is taken on node a (2g.20gb: 1 of 1 in use)"),
     ],

@@ -200,7 +200,7 @@ async def examined(
     made = datetime.fromtimestamp(now - age, UTC)
     server = Guarded(Store(lambda: made), admission=admission)
     fill(server, objects)
-    clock = FakeClock(wall=now)
+    clock = FakeClock(wall=now, auto=True)
     async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
         seen = await Gatherer(client, names or Names(), clock).gather()
     return Examined(list(examine(seen, before_uninstall=before_uninstall)))

@@ -9,8 +9,9 @@ import pytest
 
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.evidence import SeenPod, diagnosis_inventory
-from tessera.doctor.checks import dra
+from tessera.doctor.checks import dra, webhook
 from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler
+from tessera.inventory.presence import Presences, drivers_of
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
@@ -36,6 +37,7 @@ from tests.doctor.clusters import (
 T = TypeVar("T")
 
 TWO = "nvidia.com/mig-2g.20gb"
+YOUNG = datetime.fromtimestamp(NOW - 20, UTC).isoformat()
 OURS, OTHER = "gpu.tessera.dev", "gpu.example.com"
 
 
@@ -140,19 +142,26 @@ def _driver_pod(on: str, ready: str = "True", **metadata: Any) -> PodIn:
         ({}, []),
         ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2"))}, []),
         ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"),)},
-         [("problem", "node n2 has ResourceSlices of gpu.tessera.dev, and no pod of the driver runs there")]),
+         [("problem", "the DRA driver of node n2 is unavailable: no pod of it runs there; claims for the node's devices are")]),
         ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", deletionTimestamp="2026-01-01T00:00:00Z"))},
-         [("problem", "node n2 has ResourceSlices")]),
+         [("problem", "the DRA driver of node n2 is unavailable: no pod of it runs there")]),
         ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", ready="False"))},
-         [("problem", "the DRA driver on node n2 is not ready: running, not ready: the log says what it waits for")]),
-        ({"unseen": {"drivers": "you may not"}}, [("unseen", "could not read whether drivers run: drivers: you may not")]),
+         [("problem", "the DRA driver of node n2 is unavailable: pod driver-n2: running, not ready: the log says what it waits for")]),
+        ({"drivers": (Workload(),), "driver_pods": (*map(_driver_pod, ("n1", "n2")), _driver_pod("", ready="False"))},
+         [("problem", "pod driver- of the DRA driver is not ready: running, not ready")]),
+        ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", ready="False", creationTimestamp=YOUNG))},
+         [("note", "the DRA driver of node n2 starts")]),
     ],
-    ids=["without the chart", "running", "none there", "on its way out", "not ready", "unseen"],
+    ids=["without the chart", "running", "none there", "on its way out", "not ready", "without a node", "starting"],
 )  # fmt: skip
 def test_slices_without_their_driver(parts: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """Where the chart installed the driver, slices of a node on which it does not run are told; those of other drivers are not ours."""
     slices = (resource_slice("0", "n1"), resource_slice("1", "n2"), resource_slice("2", "n3", driver=OTHER))
-    found = told(dra.pools(seen(slices=slices, nodes=("n1", "n2", "n3"), **parts)))
+    base = seen(slices=slices, nodes=("n1", "n2", "n3"), **parts)
+    pods, installed = parts.get("driver_pods", ()), bool(parts)
+    drivers = drivers_of(base.nodes, slices, (), pods, installed=installed, now=NOW)
+    cluster = replace(base.cluster, presences=Presences(drivers=drivers))
+    found = told(webhook.driver(replace(base, cluster=cluster, now=NOW)))
     assert [
         (severity, text[: len(begins)]) for (severity, text), (_, begins) in zip(found, expected, strict=True)
     ] == expected
@@ -376,6 +385,7 @@ async def test_what_may_not_be_read_of_dra_is_unseen() -> None:
     assert found.findings == []
     assert {name for name, state in found.states.items() if state == "not seen"} == {
         "classes",
+        "driver",
         "pools",
         "counters",
         "score",
@@ -386,7 +396,9 @@ async def test_what_may_not_be_read_of_dra_is_unseen() -> None:
 async def test_an_api_server_without_dra() -> None:
     """Nothing is served at resource.k8s.io/v1: there is nothing to look at."""
     found = await examined(healthy(authority()), now=NOW)
-    assert {found.states[name] for name in ("classes", "pools", "counters", "score")} == {"not applicable"}
+    assert {found.states[name] for name in ("classes", "driver", "pools", "counters", "score")} == {
+        "not applicable"
+    }
 
 
 async def test_a_node_that_dra_serves_offers_its_gpus() -> None:
@@ -439,6 +451,24 @@ async def test_a_pool_in_which_a_name_is_there_twice() -> None:
     assert "the name b is there twice" in found.one("pools").text
     objects[kinds.RESOURCE_SLICES][1]["spec"]["devices"] = [{"name": "c"}]
     assert (await examined(objects, now=NOW)).findings == []
+
+
+async def test_claims_that_are_held_without_a_driver() -> None:
+    """The driver was uninstalled, or its pod is gone, while a claim holds a device: its pod neither starts nor ends, and that is a problem."""
+    objects = healthy(authority())
+    objects[kinds.NODES].append(node("cut", {}))
+    results = [{"driver": OURS, "pool": "cut/tessera", "device": "b"}]
+    objects[CLAIMS] = [
+        object_of("c", namespace="default", spec={}, status={"allocation": {"devices": {"results": results}}})
+    ]
+    found = await examined(objects, now=NOW)
+    assert found.findings == [("driver", "problem")]
+    assert found.one("driver").text.startswith(
+        "the DRA driver of node cut is unavailable: no pod of it runs there, and claims hold its devices; "
+    )
+    assert found.one("driver").commands[0] == (
+        "kubectl get pods -A -l app.kubernetes.io/component=dra-driver --field-selector spec.nodeName=cut"
+    )
 
 
 def test_what_to_type_about_two_classes() -> None:

@@ -1,5 +1,6 @@
 """Faults of nodes, plugins and pods, planted one by one."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -407,6 +408,9 @@ async def test_bridged_pods_that_wait(text, check, severity, told):
     own = one["spec"]["resourceClaims"][0]["name"]
     one["status"]["resourceClaimStatuses"] = [{"name": own, "resourceClaimName": "c-gpu"}]
     objects[kinds.PODS].append(one)
+    renewed = datetime.fromtimestamp(NOW, UTC).isoformat()
+    lease = {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": renewed}
+    objects[kinds.LEASES] = [object_of("tessera-controller", spec=lease)]
     found = await examined(objects, now=NOW, forbidden=frozenset({"resourceclaims"}))
     assert found.findings == [(check, severity)]
     assert found.one(check).text == told

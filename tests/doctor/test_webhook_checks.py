@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tessera.webhook.certificates.authorities import InvalidAuthorities, read_authorities
+from tests.build import bridged
 from tests.doctor.authorities import DAY, NOW, authority, key_of, signed_by
 from tests.doctor.clusters import (
     admit_like_the_webhook,
     encoded,
     examined,
+    gpu_pod,
     healthy,
     object_of,
     refusing,
@@ -644,6 +647,72 @@ async def test_with_the_bridge_on_there_is_a_key_for_tickets(config, namespace, 
         assert found.one("tickets").commands[0] == "kubectl logs -n gpu-webhook -l app=tessera-controller"
 
 
+LEFT_BEHIND = {
+    "holderIdentity": "one",
+    "leaseDurationSeconds": 15,
+    "renewTime": datetime.fromtimestamp(NOW - 2400, UTC).isoformat(),
+}
+SINCE = "(since 2027-01-15 07:20:00 UTC): "
+AWAY = "; the webhook converts no request to a claim, and pods wait whose claims have no template yet"
+
+
+def _running(ready: int) -> Any:
+    return object_of("tessera-controller", spec={"replicas": 2}, status={"readyReplicas": ready})
+
+
+@pytest.mark.parametrize(
+    ("config", "lease", "deployments", "texts"),
+    [
+        ("", None, [], ["the bridge is off: no request becomes a claim"]),
+        (BRIDGE, {**LEFT_BEHIND, "renewTime": datetime.fromtimestamp(NOW - 2, UTC).isoformat()}, [_running(2)], []),
+        (BRIDGE, None, [], [
+            f"tessera controller is unavailable: there is no Lease gpu-webhook/tessera-controller, and no Deployment gpu-webhook/tessera-controller{AWAY}",
+        ]),
+        (BRIDGE, LEFT_BEHIND, [_running(0)], [
+            f"tessera controller has been unavailable for 40 min {SINCE}its Lease gpu-webhook/tessera-controller has not been renewed by one{AWAY}",
+            "Deployment tessera-controller: 0 of 2 replicas are ready, and 2 have no pod",
+        ]),
+    ],
+    ids=["off", "at work", "never there", "dead"],
+)  # fmt: skip
+async def test_with_the_bridge_on_there_is_a_controller(config, lease, deployments, texts):
+    """Where requests become claims, a controller that is dead is a problem, since when it is, and what its Deployment says."""
+    objects = healthy(authority())
+    objects[kinds.CONFIG_MAPS][0]["data"]["config.yaml"] = config
+    objects[kinds.LEASES] = [object_of("tessera-controller", spec=lease)] if lease else []
+    objects[kinds.DEPLOYMENTS] += deployments
+    found = await examined(objects, now=NOW)
+    assert [one.text for one in found.of("controller")] == texts
+    assert found.results["controller"].failed is bool(config and texts)
+    if lease is None and config:
+        assert found.one("controller").commands[0].endswith("--set controller.enabled=true")
+
+
+@pytest.mark.parametrize("by", ["annotation", "pod"])
+async def test_where_the_bridge_is_in_use_the_controller_is_checked(by):
+    """By a namespace's annotation, or by a pod that carries alternatives, whatever the configuration says."""
+    objects = healthy(authority())
+    if by == "annotation":
+        objects[kinds.NAMESPACES][0]["metadata"]["annotations"]["gpu-webhook.k8s.io/dra"] = "first-available"
+    else:
+        objects[kinds.PODS].append(bridged(gpu_pod("p", {}), "1*2g.20gb=2g.20gb/two,1g.10gb/one"))
+    found = await examined(objects, now=NOW)
+    assert ("controller", "problem") in found.findings
+    if by == "pod":
+        told = found.one("pending").text
+        assert told.startswith(
+            "pod default/p waits: its resource claim tessera-gpu is not there: tessera controller is unavailable"
+        )
+
+
+async def test_a_lease_that_may_not_be_read_is_unseen():
+    """With the bridge on, who may not read the Lease is told so."""
+    objects = healthy(authority())
+    objects[kinds.CONFIG_MAPS][0]["data"]["config.yaml"] = BRIDGE
+    found = await examined(objects, now=NOW, forbidden=frozenset({"leases"}))
+    assert found.one("controller").text == "could not run: the controller's Lease: leases is forbidden"
+
+
 async def test_a_key_of_tickets_that_may_not_be_read_is_unseen():
     """With the bridge on, who may not read the Secret is told so."""
     objects = healthy(authority())
@@ -665,10 +734,12 @@ async def test_what_may_not_be_read_is_unseen_not_wrong():
     unseen = {name for name, state in found.states.items() if state == "not seen"}
     blind = {
         "configuration",
+        "controller",
         "tickets",
         "plugin",
         "layouts",
         "silent",
+        "driver",
         "pools",
         "offers",
         "refused",

@@ -261,7 +261,7 @@ async def test_its_kubeconfig_leads_there():
     assert [node["metadata"]["name"] for node in nodes["items"]] == ["cpu"]
 
 
-_DRA = ("classes", "pools", "counters", "score")  # nothing is offered by DRA
+_DRA = ("classes", "driver", "pools", "counters", "score")  # nothing is offered by DRA
 
 
 async def test_the_doctor_finds_it_well():
@@ -275,7 +275,7 @@ async def test_the_doctor_finds_it_well():
         "running": ["note"],
         "service": ["note"],
         "selection": ["warning"],  # every pod is sent: matchConditions would not be evaluated
-        **{name: ["n/a"] for name in ("configuration", "tickets", "plugin", *_DRA, "cdi")},
+        **{name: ["n/a"] for name in ("configuration", "controller", "tickets", "plugin", *_DRA, "cdi")},
     }
     assert not any("delete" in command for one in found.values() for f in one for command in f.commands)
 

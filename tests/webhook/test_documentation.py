@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from tessera.cli.webhook import command
+from tessera.core.admission.view.offers import Offers
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -18,6 +19,7 @@ from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
 from tessera.webhook.metrics import (
     Metrics,
+    controller_metrics,
     event_metrics,
     log_metrics,
     memory_metrics,
@@ -26,6 +28,7 @@ from tessera.webhook.metrics import (
     view_metrics,
 )
 from tessera.webhook.reload import Followed
+from tests.build import policy
 from tests.webhook.certificates.authorities import FakeStore
 from tests.webhook.certificates.test_manager import NAMES, SIGNER, quiet
 
@@ -61,6 +64,7 @@ def test_metrics():
         *reload_metrics(Followed("configuration", [], config.parse, lambda _: None, lambda *_: None)),
         *view_metrics(LiveView(client)),
         *view_metrics(FileView([])),
+        *controller_metrics(Offers(), policy("fallback: {dra: first-available}")),
         *log_metrics(quiet()),
         *event_metrics(Recorder(client, "test")),
         *manager.metrics(),

@@ -10,12 +10,11 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options, policy_options
 from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, Style, block, output_option, table
-from tessera.core.text import first_of, number_of
+from tessera.core.text import age, first_of, number_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.gather import CONFIGURATION, Gatherer, parse_target
 from tessera.diagnosis.nodes import counted
-from tessera.diagnosis.remedies import age
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource
 from tessera.solver import highs

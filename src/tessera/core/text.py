@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 MOST_SHOWN: Final = 60  # characters: enough to recognize a value by, and a message of one line stays one
+_LONGEST: Final = 300  # characters of a message that a person reads
 WARNING_LENGTH: Final = 120  # characters: kubectl and the API server cut longer warnings
 
 
@@ -27,6 +28,23 @@ def first_of(names: Sequence[str], most: int) -> str:
     """The first of some names, and how many more there are: `a, b and 3 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def age(now: float, since: float) -> str:
+    """How long something has been so: `for 3 h`."""
+    if not since:
+        return "since when is not known"
+    passed = max(0, int(now - since))
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if passed >= length:
+            return f"for {passed // length} {unit}"
+    return f"for {passed} s"
+
+
+def one_line(message: str) -> str:
+    """A message on one line that a person reads."""
+    text = " ".join(message.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def cut_warning(warning: str) -> str:

@@ -16,6 +16,7 @@ from tessera.core.admission.policy import (
     POLICY_ANNOTATION,
     Mode,
     Policy,
+    may_claim,
     mode_in,
     mode_said_by,
 )
@@ -54,11 +55,13 @@ def admission_of(seen: Evidence, pod: Pod, created: Pod) -> Iterator[str]:
     if not explanation.asked(created):
         return
     yield from (f"rule: {rule}" for rule in explanation.rules(created, seen.offers, seen.policy))
+    yield from _unavailable(seen, pod)
     observes = who_observes(seen, pod)
     if observes:
         yield f"the webhook only observes here ({observes}): it reports what it would do, and changes nothing"
     now = "enforced, it" if observes else "created now it"
-    decision = decide(created, seen.offers, seen.policy)
+    # whether it would be a claim is not known without the classes; that they are unseen is said
+    decision = decide(created, seen.offers, seen.policy, may_claim="deviceclasses" not in seen.unseen)
     match decision:
         case Denied():
             yield f"{now} would be rejected: {decision.message}"
@@ -66,6 +69,31 @@ def admission_of(seen: Evidence, pod: Pod, created: Pod) -> Iterator[str]:
             yield f"{now} would be changed: {decision.reason}"
         case _:
             yield f"{now} would stay as it is: {decision.reason}"
+
+
+def _unavailable(seen: Evidence, pod: Pod) -> Iterator[str]:
+    """The parts that admission needs and that are unavailable."""
+    webhook, controller = seen.presences.webhook, seen.presences.controller
+    if webhook is not None and not webhook.at_work:
+        yield f"{webhook.words(seen.now)}; pods are created without its decision, or not at all"
+    if (
+        controller is not None
+        and not controller.at_work
+        and may_claim(seen.offers.namespaces.get(pod.namespace), seen.policy.fallback.dra)
+    ):
+        yield f"{controller.words(seen.now)}; no request becomes a claim"
+
+
+def by_controller(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
+    """The claim that a pod's request would become, if the controller were at work."""
+    away = seen.presences.controller
+    if away is not None and not away.at_work:
+        view = copy(seen.offers)
+        view.controller = True
+        tried = decide(pod, view, seen.policy)
+        if isinstance(tried, Patched) and tried.conversion == "claim":
+            text = f"{away.remedy}: created again, {tried.reason}"
+            yield Remedy("mend", text, (away.command,))
 
 
 def who_observes(seen: Evidence, pod: Pod) -> str:

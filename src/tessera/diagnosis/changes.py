@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.inventory.presence import Presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,8 @@ class Remedy:
     text: str
     commands: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()  # all together make it run; none: it helps, and more may be needed
+
+
+def repaired(part: Presence) -> Remedy:
+    """A part of Tessera that is unavailable is at work again."""
+    return Remedy("mend", part.remedy, (part.command,))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tessera.core.dra.slices import DeviceClass, serving
+from tessera.core.dra.slices import DRIVER, DeviceClass, serving
 from tessera.core.text import first_of
 from tessera.diagnosis.changes import Remedy
 from tessera.protocol.dra.objects import SliceReader, class_of
@@ -50,6 +50,7 @@ class SeenDevices:
     none_of: frozenset[Wanted] = frozenset()  # of what is wanted, that of which surely no slice has a device
     serving: Mapping[str, str] = field(default_factory=dict)  # extended resource asked for → its class
     unserved: frozenset[str] = frozenset()  # those that slices have devices of, and no class stands for
+    own: frozenset[str] = frozenset()  # the classes of devices of Tessera's driver
 
 
 def seen_claim(found: ClaimIn) -> SeenClaim:
@@ -89,7 +90,8 @@ def devices_for(
     found = _selected(tried, slices) if slices is not None else {}
     none_of = frozenset(one for one, some in found.items() if isinstance(one, Wanted) and some is False)
     unserved = frozenset(one for one, some in found.items() if isinstance(one, str) and some is True)
-    return SeenDevices(claims, tuple(sorted(known)), none_of, serves, unserved)
+    own = frozenset(name for name, one in known.items() if any(DRIVER in text for text in one.selectors))
+    return SeenDevices(claims, tuple(sorted(known)), none_of, serves, unserved, own)
 
 
 def _selected(
@@ -114,6 +116,7 @@ class Obstacle:
     answer: str
     remedy: str
     command: str
+    classes: frozenset[str] = frozenset()  # of which no ResourceSlice has a device
 
 
 def obstacle(seen: SeenDevices, namespace: str, claims: Mapping[str, str | None]) -> Obstacle | None:
@@ -138,7 +141,8 @@ def obstacle(seen: SeenDevices, namespace: str, claims: Mapping[str, str | None]
                 names = first_of([one.device_class for one in wanted], _MOST_NAMED)
                 answer = f"no ResourceSlice has a device that would do, of class {names} ({where})"
                 remedy = "the DRA driver of a node offers such a device"
-                return Obstacle("no-devices", answer, remedy, "kubectl get resourceslices")
+                wishes = frozenset(one.device_class for one in wanted)
+                return Obstacle("no-devices", answer, remedy, "kubectl get resourceslices", wishes)
     return None
 
 

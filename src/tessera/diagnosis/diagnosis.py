@@ -7,23 +7,27 @@ from typing import Final
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Denied
 from tessera.core.devices.capacity import pod_use
+from tessera.core.dra.slices import DRIVER
 from tessera.core.planning.program import Solver
-from tessera.core.requests.asking import asked
+from tessera.core.requests.asking import alternatives_of, asked
 from tessera.core.requests.record import RECORD_ANNOTATION, asked_first
 from tessera.diagnosis.admission import (
     admission_of,
+    by_controller,
     by_enforcing,
     by_policy,
     by_quota,
     exceeded_in,
     who_observes,
 )
-from tessera.diagnosis.changes import Remedy
+from tessera.diagnosis.changes import Remedy, repaired
 from tessera.diagnosis.devices import on_start
 from tessera.diagnosis.evidence import RECENT, Evidence, SeenPod, SeenWorkload, Target
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of
 from tessera.diagnosis.remedies import Holder, by_layout, holders_of, on_nodes
 from tessera.diagnosis.waiting import Cause, Waiting, WaitingPods
+from tessera.inventory.presence import Presence
+from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.controllers import EventIn
 
 _DENIED: Final = "denied the request: "
@@ -102,12 +106,14 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve
         answer = f"{title} has {have}: the webhook rejects them: {reason}"
         return Diagnosis(title, Cause.REJECTED, answer, admission, remedies=remedies)
     answer = f"{title} has {have}: they cannot be created: {message}"
-    return Diagnosis(title, Cause.NOT_CREATED, answer, admission)
+    failed = Diagnosis(title, Cause.NOT_CREATED, answer, admission)
+    webhook = seen.presences.webhook if "failed calling webhook" in message else None
+    return failed if webhook is None else _with_part(seen, failed, webhook)
 
 
 def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diagnosis:
     judge, seen = WaitingPods(seen), replace(seen, offers=seen.offers.without(one.pod))
-    status, node = one.state.status, one.pod.node_name
+    status, node, key = one.state.status, one.pod.node_name, Key(one.pod.namespace, one.pod.name)
     title = one.name if target.workload is None else f"{target.title}: {one.name}"
     found = Diagnosis(
         target.title, "", "", tuple(admission_of(seen, one.pod, one.created)), tuple(_words(one))
@@ -117,7 +123,10 @@ def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diag
     got += f" (asked for {asked_first(record)})" if record else ""
 
     def plainly(cause: Cause, text: str) -> Diagnosis:
-        return replace(found, cause=cause, answer=f"{title} {text}")
+        plain = replace(found, cause=cause, answer=f"{title} {text}")
+        own = cause in (Cause.STARTS, Cause.ENDING) and seen.inventory.dra.holds(DRIVER, key)
+        driver = seen.presences.drivers.get(node) if own else None
+        return plain if driver is None else _with_part(seen, plain, driver)
 
     if one.state.metadata.deletion_timestamp:
         return plainly(Cause.ENDING, f"is ending{f' on node {node}' if node else ''}")
@@ -129,13 +138,20 @@ def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diag
     if (waiting := status.waiting) is not None:
         told = f"{waiting.reason}{f': {waiting.message}' if waiting.message else ''}"
         starts = plainly(Cause.STARTS, f"has node {node}{got}, and a container waits: {told}")
-        return replace(starts, remedies=on_start(node, told))
+        return replace(starts, remedies=(*starts.remedies, *on_start(node, told)))
     if status.phase == "Pending":
         events = [event for event in one.events if event.type == "Warning"]
         told = f": {events[-1].message}" if events else ""
         starts = plainly(Cause.STARTS, f"has node {node}{got} and starts{told}")
-        return replace(starts, remedies=on_start(node, told))
+        return replace(starts, remedies=(*starts.remedies, *on_start(node, told)))
     return plainly(Cause.RUNS, f"runs on node {node}{got}")
+
+
+def _with_part(seen: Evidence, found: Diagnosis, part: Presence) -> Diagnosis:
+    """The same; where a part of Tessera that it needs is unavailable, with that part."""
+    if part.at_work:
+        return found
+    return replace(found, answer=f"{found.answer}; {part.words(seen.now)}", remedies=(repaired(part),))
 
 
 def _waits(
@@ -150,7 +166,9 @@ def _waits(
     groups = groups_of(seen.nodes.lacks(request))
     lack = groups[0].lack if groups else Lack.MISSING
     taken = [group for group in groups if group.lack is Lack.TAKEN]
-    remedies: list[Remedy] = []
+    remedies = list(why.repairs)
+    if lack is not Lack.NOTHING and alternatives_of(one.pod) is None:
+        remedies += by_controller(seen, one.created)
     if lack is not Lack.TAKEN:
         remedies += on_nodes(seen, request, [group for group in groups if group.lack is lack])
     if lack in (Lack.MISSING, Lack.TOO_FEW, Lack.CLOSED, Lack.LAYOUT_FAILED):

@@ -27,6 +27,7 @@ from tessera.diagnosis.nodes import (
     groups_of,
 )
 from tessera.inventory.inventory import Inventory, InventoryNode
+from tessera.inventory.presence import Presences
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
@@ -254,6 +255,7 @@ class Evidence:
     plugins: Mapping[str, bool] | None = None  # node → its device plugin is ready; None: not known
     unseen: Mapping[str, str] = field(default_factory=dict)  # what could not be read → why
     decided_with: str = ""  # the policy's origin, in one line
+    presences: Presences = field(default_factory=Presences)  # which parts of Tessera are at work
 
     @cached_property
     def nodes(self) -> ObservedNodes:

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
+from tessera.core.admission.policy import may_claim
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput, TesseraError
+from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.devices import SeenClaim, SeenDevices, devices_for, seen_claim
 from tessera.diagnosis.evidence import (
     DiagnosisInventory,
@@ -20,7 +22,8 @@ from tessera.diagnosis.evidence import (
     diagnosis_inventory,
 )
 from tessera.diagnosis.nodes import request_of
-from tessera.diagnosis.reading import Reader
+from tessera.diagnosis.reading import Reader, read_controller, read_drivers, read_webhook
+from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
@@ -170,6 +173,12 @@ def plugins_by_node(pods: Iterable[PodIn]) -> dict[str, bool] | None:
     return {one.spec.node_name: one.ready for one in pods} or None
 
 
+def put_dra(offers: Offers, inventory: DiagnosisInventory, presences: Presences) -> None:
+    """Have decisions go by the classes that there are, and by the controller: requests become claims only while it is at work."""
+    offers.put_classes(inventory.dra.pools.serving, inventory.dra.pools.classes)
+    offers.put_controller(presences.controller is None or presences.controller.at_work)
+
+
 # One pod or workload
 
 
@@ -207,20 +216,29 @@ class Gatherer:
         reader = self._reader
         inventory, _ = await gather_cluster(reader)
         dra = await gather_dra(reader, inventory)
-        pods = [pod] if pod else []
+        now = self._clock.wall()
+        nodes, pods = [inventory.capacity[name] for name in inventory.capacity], [pod] if pod else []
+        drivers = await read_drivers(reader, nodes, dra.slices, dra.claims, now)
         devices = await devices_for_pods(reader, dra, pods)
-        if not any(one.state.claims for one in pods):  # without DRA all else still stands
-            for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
-                reader.unseen.pop(resource.name, None)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
         offers, used = await self._offers(inventory), await self._decides_by.read(self._client)
+        installed = self._decides_by.namespace, self._decides_by.name
+        bridged = pod is not None and alternatives_of(pod.pod) is not None
+        on = bridged or may_claim(offers.namespaces.get(self._namespace), used.policy.fallback.dra)
+        if not (on or any(one.state.claims for one in pods)):  # without DRA all else still stands
+            for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
+                reader.unseen.pop(resource.name, None)
+        presences = Presences(
+            await read_webhook(reader, *installed),
+            await read_controller(reader, installed[0], self._clock) if on else None,
+            drivers,
+        )
+        put_dra(offers, inventory, presences)
         unseen = {**reader.unseen, **reader.left_out()}
         if used.missing:
             unseen[CONFIGURATION] = used.missing
-        on_nodes = plugins_by_node(plugins)
-        evidence = Evidence(
-            self._clock.wall(), inventory, offers, used.policy, devices, on_nodes, unseen, str(used)
-        )
+        plugged, told = plugins_by_node(plugins), str(used)
+        evidence = Evidence(now, inventory, offers, used.policy, devices, plugged, unseen, told, presences)
         return evidence, Target(pod, workload)
 
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, SeenPod | None]:

@@ -1,21 +1,32 @@
-"""Reading objects of a cluster: what may not be read is remembered as unseen, what cannot be understood as odd."""
+"""Reading objects of a cluster: what may not be read is remembered as unseen, what cannot be understood as odd. Also whether parts of Tessera are at work."""
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
+from tessera.inventory.presence import DRIVERS, Presence, controller_of, drivers_of, webhook_of
+from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.view.lease import look_at
 from tessera.kube.watch.listing import PAGE, read_list
+from tessera.kube.watch.resource import RESOURCE_SLICES
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.controllers import Workload
+from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn
 from tessera.protocol.kubernetes.objects import Named
+from tessera.protocol.kubernetes.pod import PodIn
 
 T = TypeVar("T")
+
+LEASE: Final = "the controller's Lease"  # as what could not be read is named
 
 
 class Reader:
@@ -100,6 +111,35 @@ class Reader:
             self.unseen[field] = str(error)
         elif not error.is_not_found:
             self.unseen[field] = error.message
+
+
+# Which parts of Tessera are at work
+
+
+async def read_webhook(reader: Reader, namespace: str, name: str) -> Presence | None:
+    """The webhook; None where it has no Deployment, or none that may be read."""
+    path = path_of("apps/v1", "deployments", namespace=namespace, name=name)
+    found = await Reader(reader.client).one("deployment", Workload, path)
+    return webhook_of(found) if found else None
+
+
+async def read_controller(reader: Reader, namespace: str, clock: Clock) -> Presence | None:
+    """The controller, by its Lease; None where that may not be read."""
+    try:
+        return controller_of(await look_at(reader.client, namespace, clock), namespace)
+    except (KubeError, InvalidInput) as error:
+        reader.missed(LEASE, error)
+        return None
+
+
+async def read_drivers(
+    reader: Reader, nodes: Iterable[Node], slices: Sequence[SliceIn], claims: Sequence[ClaimIn], now: float
+) -> dict[str, Presence]:
+    """The DRA driver of each node; its pods may be hidden, and so may the slices."""
+    alone = Reader(reader.client)
+    pods = await alone.all("drivers", PodIn, path_of("v1", "pods"), DRIVERS)
+    known, seen = None if RESOURCE_SLICES.name in reader.unseen else slices, None if alone.unseen else pods
+    return drivers_of(nodes, known, claims, seen, installed=bool(pods), now=now)
 
 
 def _name_of(raw: bytes | msgspec.Raw) -> str:

@@ -19,7 +19,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan, Question, plan
 from tessera.core.planning.program import Solver
-from tessera.core.text import first_of
+from tessera.core.text import age, first_of
 from tessera.diagnosis.changes import Change, NodeFreed, NodeOffers, NodeOpened, PodAsks, PodsEnd, Remedy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import (
@@ -63,17 +63,6 @@ def holders_of(seen: Evidence, gpus: Iterable[str], nodes: Iterable[str]) -> lis
             since = seconds(seen.inventory.started.get(name) or use.created) or 0.0
             found.append(Holder(name, use.node, held, since, use.ending, use.amounts))
     return sorted(found, key=lambda one: (-sum(one.holds.values()), one.since, one.pod))
-
-
-def age(now: float, since: float) -> str:
-    """How long something has been so: `for 3 h`."""
-    if not since:
-        return "since when is not known"
-    passed = max(0, int(now - since))
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if passed >= length:
-            return f"for {passed // length} {unit}"
-    return f"for {passed} s"
 
 
 def _pods_end(pods: Sequence[Holder], node: str, now: float) -> str:

@@ -14,10 +14,14 @@ from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Patched
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.core.mig.geometry import PRODUCTS
+from tessera.core.requests.alternatives import CLAIM
+from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.admission import who_observes, why_never
+from tessera.diagnosis.changes import Remedy, repaired
 from tessera.diagnosis.devices import Obstacle, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, request_of
+from tessera.inventory.presence import Presence
 
 _MOST_NAMED: Final = 3
 _ALIKE: Final = 0.9  # of difflib's ratio: one or two letters of a resource's name are wrong
@@ -61,6 +65,7 @@ class Waiting:
     request: Request
     nearest: tuple[NodeGroup, ...] = ()  # the nodes that come nearest to what it needs
     obstacle: Obstacle | None = None  # why no scheduler can find devices for its claims
+    repairs: tuple[Remedy, ...] = ()  # of parts of Tessera that are unavailable
 
     @property
     def wanted(self) -> str:
@@ -101,14 +106,41 @@ class WaitingPods:
         blocked = obstacle(self._seen.devices, one.pod.namespace, one.state.claims)
         if blocked is None and "nodes" not in self._seen.unseen:
             return next(filter(None, map(self._misspelt, request.choices[0])), None)
+        return blocked and self._by_parts(one, blocked)
+
+    def _by_parts(self, one: SeenPod, blocked: Obstacle) -> Obstacle:
+        """The same; where a part of Tessera is behind it, with that part."""
+        presences, now = self._seen.presences, self._seen.now
+        controller = presences.controller
+        unmade = alternatives_of(one.pod) is not None and one.state.claims.get(CLAIM, "") is None
+        if blocked.cause == "claim-missing" and unmade and controller:
+            if controller.at_work:
+                answer = f"{blocked.answer}; tessera controller is at work, and makes its template, or writes an Event GPUClaimTemplate that says why not"
+                command = f"kubectl get events -n {one.pod.namespace} --field-selector involvedObject.name={one.pod.name}"
+                return replace(blocked, answer=answer, command=command)
+            answer = f"{blocked.answer}: {controller.words(now)}; it makes the claim's template"
+            return Obstacle("controller-away", answer, controller.remedy, controller.command)
+        if (away := self._driver_away(blocked.classes)) is not None:
+            return Obstacle("driver-away", f"{blocked.answer}; {away.words(now)}", away.remedy, away.command)
         return blocked
+
+    def _driver_away(self, classes: Collection[str]) -> Presence | None:
+        """A DRA driver that is unavailable, where devices of one of these classes are its own."""
+        own = not self._seen.devices.own.isdisjoint(classes)
+        return next(iter(self._seen.presences.away), None) if own else None
 
     def _not_offered(self, found: Waiting, one: SeenPod) -> Waiting:
         """No node has what is asked for: who else has a part in that."""
         seen, answer = self._seen, found.answer
         by_dra = [text for name in found.request.gpus if (text := standing_for(seen.devices, name))]
         if by_dra:
-            return replace(found, answer=f"{answer}; {by_dra[0]}")
+            found = replace(found, answer=f"{answer}; {by_dra[0]}")
+            classes = {
+                seen.devices.serving[name] for name in found.request.gpus & seen.devices.serving.keys()
+            }
+            if (away := self._driver_away(classes)) is None:
+                return found
+            return replace(found, answer=f"{found.answer}; {away.words(seen.now)}", repairs=(repaired(away),))
         if never := why_never(seen, one.pod):
             text = f"{answer}; {never}, so it gets exactly this or waits"
             return replace(found, cause=Cause.POLICY, answer=text)

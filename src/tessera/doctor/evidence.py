@@ -134,6 +134,9 @@ class Evidence:
     webhook_pods: tuple[PodIn, ...] = ()
     controller: Workload | None = None  # the certificate controller's Deployment
     controller_pods: tuple[PodIn, ...] = ()
+    bridge: bool = False  # requests may become claims somewhere, or are claims
+    bridge_controller: Workload | None = None  # tessera controller's Deployment
+    bridge_controller_pods: tuple[PodIn, ...] = ()
     secret: Secret | None = None  # behind the webhook's certificate
     ticket_key: TicketSecret | None = None  # that webhook and controller share
     served: tuple[Served, ...] = ()

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from tessera.core.text import first_of, number_of
+from tessera.core.text import first_of, number_of, one_line
 from tessera.doctor.evidence import Evidence
 
-_LONGEST = 300  # characters of a message that a person reads
+short = one_line
 MOST_ALIKE = 3  # findings of one kind that are told one by one
 
 
@@ -103,9 +103,3 @@ def grouped(findings: Iterable[Finding]) -> Iterator[Finding]:
 def shown(labels: Mapping[str, str]) -> str:
     """Labels as kubectl takes them."""
     return ",".join(f"{name}={value}" for name, value in labels.items()) or "nothing"
-
-
-def short(message: str) -> str:
-    """A message on one line that a person reads."""
-    text = " ".join(message.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

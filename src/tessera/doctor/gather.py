@@ -11,10 +11,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import Policy, is_bridge_on
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
+from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.evidence import DiagnosisInventory
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.gather import (
@@ -25,16 +26,19 @@ from tessera.diagnosis.gather import (
     gather_cluster,
     gather_dra,
     plugins_by_node,
+    put_dra,
 )
-from tessera.diagnosis.reading import Reader
+from tessera.diagnosis.reading import Reader, read_controller
 from tessera.doctor.evidence import DynamicAllocation, Evidence, Names, Refusal, Scheduler, Served
 from tessera.doctor.trial import tried
+from tessera.inventory.presence import DRIVERS, Presences, drivers_of, webhook_of
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.kube.view.lease import CONTROLLER
 from tessera.kube.view.ticket_keys import TicketSecret, secret_path
-from tessera.kube.watch.resource import FAILED_CREATES, NAMESPACES, RESOURCE_QUOTAS
+from tessera.kube.watch.resource import FAILED_CREATES, NAMESPACES, RESOURCE_QUOTAS, RESOURCE_SLICES
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes.controllers import PodTemplate, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.dra import ClaimTemplateIn
@@ -47,7 +51,6 @@ T = TypeVar("T")
 
 _APPS: Final = "apps/v1"
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
-_DRIVERS: Final = "app.kubernetes.io/component=dra-driver"  # the chart's label
 _SYSTEM: Final = "kube-system"
 _SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static pods
 _MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
@@ -93,12 +96,23 @@ class Gatherer:
         config = await self._config_map("config", names.namespace, config_map, "config.yaml")
         with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
             policy = configuration.parse(config or "").policy
-        devices = await devices_for_pods(reader, lists, pods)
+        devices, dra = await devices_for_pods(reader, lists, pods), await self._dra(inventory, lists)
         now, configured = self._clock.wall(), path_of(*_CONFIGURATIONS, name=names.configuration)
-        cluster = ClusterEvidence(
-            now, inventory, offers, policy, devices, plugins_by_node(plugin_pods), dict(reader.unseen)
+        bridged = any(alternatives_of(one.pod) is not None for one in pods)
+        bridge = bridged or is_bridge_on(namespaces, policy.fallback.dra)
+        nodes = [inventory.capacity[name] for name in inventory.capacity]
+        slices = None if RESOURCE_SLICES.name in reader.unseen else lists.slices
+        driver_pods = None if {"drivers", "driver_pods"} & reader.unseen.keys() else dra.driver_pods
+        presences = Presences(
+            webhook_of(deployment) if deployment else None,
+            await read_controller(reader, names.namespace, self._clock) if bridge else None,
+            drivers_of(nodes, slices, lists.claims, driver_pods, installed=bool(dra.drivers), now=now),
         )
-        dra = await self._dra(inventory, lists)
+        put_dra(offers, inventory, presences)
+        plugged, missed = plugins_by_node(plugin_pods), dict(reader.unseen)
+        cluster = ClusterEvidence(
+            now, inventory, offers, policy, devices, plugged, missed, presences=presences
+        )
         trial = None
         with reader.reading("trial"):
             trial = await tried(self._client, names.try_namespace)
@@ -112,6 +126,11 @@ class Gatherer:
             webhook_pods=webhook_pods,
             controller=await self._one("controller", Workload, _APPS, "deployments", names.controller),
             controller_pods=await self._pods("controller_pods", names.controller),
+            bridge=bridge,
+            bridge_controller=await self._one(
+                "bridge_controller", Workload, _APPS, "deployments", CONTROLLER
+            ),
+            bridge_controller_pods=await self._pods("bridge_controller_pods", CONTROLLER),
             secret=await self._one("secret", Secret, "v1", "secrets", names.certificate_secret(deployment)),
             ticket_key=await reader.get("ticket_key", secret_path(names.namespace), TicketSecret.read),
             served=await self._served(deployment, webhook_pods),
@@ -196,7 +215,7 @@ class Gatherer:
 
     async def _dra(self, inventory: DiagnosisInventory, lists: DraLists) -> DynamicAllocation:
         """Who offers devices, in which classes, and how the scheduler chooses among nodes."""
-        drivers, driver_pods = await self._daemon_sets("drivers", "driver_pods", _DRIVERS)
+        drivers, driver_pods = await self._daemon_sets("drivers", "driver_pods", DRIVERS)
         path = path_of(API_VERSION, "resourceclaimtemplates")
         templates = await self._reader.all("templates", ClaimTemplateIn, path)
         choosy = [(one.metadata, one.spec.spec) for one in templates]

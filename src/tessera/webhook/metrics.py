@@ -9,6 +9,8 @@ from typing import Final
 
 from tessera.core.admission.bridge import CONVERSIONS
 from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
+from tessera.core.admission.policy import Policy, is_bridge_on
+from tessera.core.admission.view.offers import Offers
 from tessera.core.requests.asking import Result
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.view.files import FileView
@@ -222,6 +224,13 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
     errors = {(one.resource.name, kind): n for one in followed for kind, n in one.health.errors.items()}
     text = "Failures to list or watch, by kind."
     yield labelled("gpu_webhook_node_view_errors_total", "counter", text, [*labels, "kind"], errors)
+
+
+def controller_metrics(offers: Offers, policy: Policy) -> Iterable[Family]:
+    """Whether the controller is at work, where requests may become claims."""
+    if is_bridge_on(offers.namespaces.values(), policy.fallback.dra):
+        text = "1 while tessera controller renews its Lease. Only where requests may become claims."
+        yield gauge("gpu_webhook_controller_at_work", text, int(offers.controller))
 
 
 def event_metrics(recorder: Recorder) -> Iterable[Family]:

@@ -44,6 +44,7 @@ from tessera.webhook.http.messages import Limits, Route
 from tessera.webhook.metrics import (
     Health,
     Metrics,
+    controller_metrics,
     event_metrics,
     log_metrics,
     memory_metrics,
@@ -226,6 +227,7 @@ class Webhook:
         """What the parts that are always there show of themselves at a scrape."""
         yield gauge("gpu_webhook_ready", "1 while the webhook is ready.", int(not self._health.missing()))
         yield from view_metrics(view)
+        yield from controller_metrics(view.offers, admission.policy)
         yield from log_metrics(self._log)
         yield from server_metrics(https)
         yield from memory_metrics(admission.memory.bytes, view.offers.label_bytes, https.header_cache.size)

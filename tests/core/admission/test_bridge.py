@@ -287,13 +287,28 @@ def test_without_a_key():
     offers.put_ticket_maker(None)
     decision = decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST))
     assert (decision.conversion, "no key for tickets" in decision.reason) == ("controller_away", True)
+    assert decision.warnings == (
+        "GPU request is not a claim: the webhook has no key for tickets; tessera controller makes no template without one",
+    )
 
 
-def test_without_a_controller():
-    """While its Lease is not fresh, requests stay what they are."""
-    offers = cluster()
+@pytest.mark.parametrize("more", [{}, {"gpu-webhook.k8s.io/dra": "extended-resources"}])
+def test_without_a_controller(more):
+    """While its Lease is not fresh, requests stay what they are; whoever creates the pod is told, where it could be a claim."""
+    offers = cluster(namespaces=[Namespace("default", annotations=more)])
     offers.controller = False
-    assert decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST)).conversion == "controller_away"
+    one = pod(container(**{"2g.20gb": 1}), namespace="default")
+    decision = decide(one, offers, policy(FIRST))
+    assert isinstance(decision, Allowed)
+    if more:
+        assert (decision.conversion, decision.warnings) == ("", ())
+        return
+    assert decision.conversion == "controller_away"
+    assert decision.warnings == (
+        "GPU request is not a claim: tessera controller does not renew its Lease; it makes the templates",
+    )
+    template: Any = decisions.decide_template(one, offers, policy(FIRST))
+    assert template.warnings == ()
 
 
 @pytest.mark.parametrize(

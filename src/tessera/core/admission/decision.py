@@ -167,7 +167,11 @@ def _fall_back(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool) 
     stage = _chosen(pod, search.choose(), policy)
     if crossing is None or isinstance(stage, Denied):
         return stage
-    return replace(stage, reason=f"{stage.reason}; no claim: {crossing.why}", bridge=crossing)
+    told = (
+        (f"GPU request is not a claim: {crossing.why}",) if crossing.skip_reason == "controller_away" else ()
+    )
+    reason = f"{stage.reason}; no claim: {crossing.why}"
+    return replace(stage, reason=reason, warnings=(*stage.warnings, *told), bridge=crossing)
 
 
 def _chosen(pod: Pod, outcome: Found, policy: Policy) -> _Stage | Denied:

@@ -4,7 +4,7 @@ A pod can never allow itself what its namespace forbids. Whatever is forbidden k
 messages and explanations.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -132,6 +132,17 @@ def dra_in(namespace: Namespace | None, configured: Dra) -> Dra:
     if namespace is None or text is None:
         return configured
     return _one_of(Dra, f"namespace {namespace.name}, metadata.annotations[{DRA_ANNOTATION}]", text)
+
+
+def may_claim(namespace: Namespace | None, configured: Dra) -> bool:
+    """Whether requests of a namespace may become claims; `dra_in` reports an annotation without a meaning."""
+    said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    return (said or configured.value) == Dra.FIRST_AVAILABLE.value
+
+
+def is_bridge_on(namespaces: Iterable[Namespace], configured: Dra) -> bool:
+    """Whether requests of some namespace may become claims."""
+    return any(may_claim(one, configured) for one in (None, *namespaces))
 
 
 def counts_dra(namespace: Namespace | None, configured: Dra) -> bool:

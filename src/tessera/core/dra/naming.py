@@ -1,4 +1,4 @@
-"""How the driver calls its devices: `gpu-0`, `gpu-0-mig-2g-20gb-4`. The same over restarts and layouts."""
+"""How the driver calls its devices: `gpu-0`, `gpu-0-mig-2g-20gb-4`, the same over restarts and layouts; and a node's pool of them."""
 
 import re
 from collections.abc import Collection
@@ -9,6 +9,17 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
 from tessera.core.mig.placement import every_place
 
 MOST_NAME: Final = 63  # a DNS label, as Kubernetes wants it
+_POOL: Final = "/tessera"
+
+
+def pool_of(node: str) -> str:
+    """The name of a node's pool; not the bare node's: until 1.36.3 the scheduler told drivers' counters apart by pool alone."""
+    return f"{node}{_POOL}"
+
+
+def node_of(pool: str) -> str:
+    """The node whose pool has that name."""
+    return pool.removesuffix(_POOL)
 
 
 def label(text: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Pod
@@ -13,7 +12,7 @@ from tessera.core.kubernetes.resources import short as short_name
 from tessera.core.requests.asking import alternatives_of
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded
 from tessera.core.text import first_of
-from tessera.doctor.checks.webhook import release_of, starting, why_not_ready
+from tessera.doctor.checks.webhook import release_of
 from tessera.doctor.evidence import Evidence, Scheduler
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.inventory.report import state_of
@@ -61,7 +60,7 @@ def _precedence(one: DeviceClassIn) -> tuple[float, str]:
 
 
 def pools(seen: Evidence) -> Iterator[Finding]:
-    """Every pool is whole, and belongs to a node and a driver that are there."""
+    """Every pool is whole, and belongs to a node that is there."""
     if not seen.dra.slices:
         yield not_applicable("there are no ResourceSlices")
         return
@@ -92,32 +91,6 @@ def pools(seen: Evidence) -> Iterator[Finding]:
             "claims can be given what nothing prepares",
             f"kubectl delete resourceslices --field-selector spec.nodeName={node}",
         ).of("ResourceSlices of a node that is gone", f"node {node}")
-    yield from _without_driver(seen, {*gone})
-
-
-def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
-    """Slices of our own driver on nodes where the chart's DaemonSet has no pod; of other drivers it cannot be known."""
-    for field in ("drivers", "driver_pods"):
-        if field in seen.unseen:
-            yield unseen(f"could not read whether drivers run: {field}: {short(seen.unseen[field])}")
-            return
-    if not seen.dra.drivers:
-        return  # installed without the chart, if at all
-    for pod in seen.dra.driver_pods:
-        if not (pod.ready or pod.metadata.deletion_timestamp or starting(pod, seen.now)):
-            reason, command = why_not_ready(pod, pod.metadata.namespace)
-            yield problem(
-                f"the DRA driver on node {pod.spec.node_name or '(none)'} is not ready: {reason}", command
-            )
-    running = {pod.spec.node_name for pod in seen.dra.driver_pods if not pod.metadata.deletion_timestamp}
-    offered = {one.spec.node_name or "" for one in seen.dra.slices if one.spec.driver == DRIVER}
-    for node in sorted(offered - running - gone):
-        yield problem(
-            f"node {node} has ResourceSlices of {DRIVER}, and no pod of the driver runs there: claims that get its devices are "
-            "not prepared",
-            f"kubectl get node {node} -L tessera.dev/devices",
-            f"kubectl get pods -A -l app.kubernetes.io/component=dra-driver --field-selector spec.nodeName={node}",
-        ).of("ResourceSlices without a pod of the driver", f"node {node}")
 
 
 def counters(seen: Evidence) -> Iterator[Finding]:

@@ -8,9 +8,9 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.doctor.checks.webhook import starting, why_not_ready
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
+from tessera.inventory.presence import starting, why_not_ready
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.controllers import Workload

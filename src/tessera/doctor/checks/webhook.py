@@ -1,20 +1,21 @@
-"""Checks of the webhook itself: installed, running, reached by its Service."""
+"""Checks of the parts that run: the webhook installed, running, reached by its Service; the controller; the DRA drivers."""
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from tessera.core.text import age
+from tessera.diagnosis.reading import LEASE
 from tessera.doctor.evidence import Evidence
-from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, warning
+from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
+from tessera.inventory.presence import starting, unavailable_since, why_not_ready
+from tessera.kube.view.lease import CONTROLLER
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Version
 
 # the oldest release that was tried, and the chart's kubeVersion: docs/compatibility.md
 OLDEST: Final = 1, 30
-_STARTS: Final = 120.0  # seconds that a pod may take to be ready: its image is pulled, its view is listed
-_ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})  # what the kubelet calls it
-_NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"})
 
 
 def version(seen: Evidence) -> Iterator[Finding]:
@@ -81,7 +82,8 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: i
     """The pods of a Deployment are there and ready, or on their way; the chart makes `usual` of them."""
     name, where = found.metadata.name, f"-n {seen.names.namespace}"
     wanted, ready = found.wanted, found.status.ready_replicas
-    told = f"Deployment {name}: {ready} of {wanted} replicas are ready"
+    since = unavailable_since(found)
+    told = f"Deployment {name}: {ready} of {wanted} replicas are ready{f', too few {age(seen.now, since)}' if since else ''}"
     if wanted == 0:
         scale = f"kubectl scale {where} deployment/{name} --replicas={usual}"
         yield problem(f"Deployment {name} is scaled to 0", scale)
@@ -138,34 +140,39 @@ def service(seen: Evidence) -> Iterator[Finding]:
             )
 
 
-def starting(pod: PodIn, now: float) -> bool:
-    """Whether a pod is on its way, as in every rollout: it is young, and nothing has gone wrong with it."""
-    created, scheduled = pod.metadata.created, pod.status.condition("PodScheduled")
-    if created is None or now - created >= _STARTS or scheduled.status == "False":
-        return False
-    return all(
-        not (one.state.terminated or one.last_state.terminated)
-        and (one.state.waiting is None or one.state.waiting.reason in _ON_ITS_WAY)
-        for one in pod.status.container_statuses or ()
-    )
+def controller(seen: Evidence) -> Iterator[Finding]:
+    """Where requests become claims, a controller makes the templates of the claims."""
+    names, found, deployment = seen.names, seen.cluster.presences.controller, seen.bridge_controller
+    if not seen.bridge:
+        yield not_applicable("the bridge is off: no request becomes a claim")
+    elif found is None:
+        yield unseen(f"could not run: {LEASE}: {short(seen.unseen.get(LEASE, ''))}")
+    elif not found.at_work:
+        harm = "the webhook converts no request to a claim, and pods wait whose claims have no template yet"
+        why, commands = found.words(seen.now), [found.command, names.logs(CONTROLLER)]
+        if deployment is None and "bridge_controller" not in seen.unseen:
+            why += f", and no Deployment {names.namespace}/{CONTROLLER}"
+            commands.insert(0, f"{names.upgrade} --set controller.enabled=true")
+        yield problem(f"{why}; {harm}", *commands)
+    if seen.bridge and deployment is not None:
+        yield from replicas(deployment, seen.bridge_controller_pods, seen, usual=2)
 
 
-def why_not_ready(pod: PodIn, namespace: str) -> tuple[str, str]:
-    """Why a pod is not ready, and what to type to see more."""
-    name = f"-n {namespace} {pod.metadata.name}"
-    describe, logs = f"kubectl describe pod {name}", f"kubectl logs {name}"
-    scheduled = pod.status.condition("PodScheduled")
-    if scheduled.status == "False":
-        return f"not scheduled: {scheduled.message}", describe
-    for status in pod.status.container_statuses or ():
-        waiting, last = status.state.waiting, status.last_state.terminated
-        if waiting and waiting.reason in _NO_IMAGE:
-            return f"{waiting.reason}: {short(waiting.message)}", describe
-        if waiting and waiting.reason == "CrashLoopBackOff":
-            ended = f", last exit code {last.exit_code} ({last.reason})" if last else ""
-            return f"CrashLoopBackOff{ended}", f"{logs} --previous"
-        if waiting:
-            return f"{waiting.reason} {short(waiting.message)}".strip(), describe
-        if status.state.terminated:
-            return f"ended with exit code {status.state.terminated.exit_code}", logs
-    return "running, not ready: the log says what it waits for", logs
+def driver(seen: Evidence) -> Iterator[Finding]:
+    """The DRA driver is at work on every node where it should be."""
+    found = seen.cluster.presences.drivers
+    if not found and not seen.dra.drivers:
+        yield not_applicable("no DRA driver of Tessera is installed")
+    for node, one in found.items():
+        if one.starts:
+            yield note(f"{one.part} starts").of("a DRA driver starts", f"node {node}")
+        elif not one.at_work:
+            yield problem(
+                f"{one.words(seen.now)}; claims for the node's devices are neither prepared nor ended",
+                one.command,
+                f"kubectl get node {node} -L tessera.dev/devices",
+            ).of("the DRA driver is unavailable", f"node {node}")
+    for pod in seen.dra.driver_pods:
+        if not (pod.spec.node_name or pod.metadata.deletion_timestamp or starting(pod, seen.now)):
+            reason, command = why_not_ready(pod, pod.metadata.namespace)
+            yield problem(f"pod {pod.metadata.name} of the DRA driver is not ready: {reason}", command)

@@ -8,7 +8,7 @@ takes its word that it was renewed lately, and where two clocks disagree looks a
 import asyncio
 import math
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Final
 
 from tessera.kube.clock import Clock
@@ -18,6 +18,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Resource, Sink
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease
+from tessera.protocol.kubernetes.objects import seconds
 
 CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its own namespace
 _LOOK: Final = 1.0  # seconds between two looks at the clock
@@ -82,23 +83,41 @@ class LeaseFollower(Follower):
         self._tell(self._watched.is_held)
 
 
-async def controller_at_work(client: Client, namespace: str) -> bool | None:
-    """Whether the controller is at work, by its Lease in a namespace; None where the Lease may not be read."""
+@dataclass(frozen=True, slots=True)
+class SeenLease:
+    """A Lease at one look: whether its holder is at work, and the Lease itself; None where there is none."""
+
+    at_work: bool = False
+    lease: Lease | None = None
+
+
+async def look_at(client: Client, namespace: str, clock: Clock) -> SeenLease:
+    """Look at the controller's Lease in a namespace; raises `ApiError` where it may not be read."""
     path = path_of(API_VERSION, "leases", namespace=namespace, name=CONTROLLER)
     try:
         first = Lease.read(await client.get(path))
-        if not first.holder or _renewed_lately(first, client.clock.wall()):
-            return bool(first.holder)
+        if not first.holder or _renewed_lately(first, clock.wall()):
+            return SeenLease(bool(first.holder), first)
         for _ in range(_MORE_LOOKS):
-            await client.clock.sleep(1.0)
+            await clock.sleep(1.0)
             again = Lease.read(await client.get(path))
             if again.beat != first.beat:
-                return bool(again.holder)
+                return SeenLease(bool(again.holder), again)
     except ApiError as error:
-        if not error.is_not_found and error.code != _FORBIDDEN:
+        if not error.is_not_found:
             raise
-        return False if error.is_not_found else None
-    return False
+        return SeenLease()
+    return SeenLease(lease=first)
+
+
+async def controller_at_work(client: Client, namespace: str) -> bool | None:
+    """Whether the controller is at work, by its Lease in a namespace; None where the Lease may not be read."""
+    try:
+        return (await look_at(client, namespace, client.clock)).at_work
+    except ApiError as error:
+        if error.code != _FORBIDDEN:
+            raise
+        return None
 
 
 def controller_in(leases: Iterable[bytes]) -> bool | None:
@@ -108,7 +127,5 @@ def controller_in(leases: Iterable[bytes]) -> bool | None:
 
 
 def _renewed_lately(lease: Lease, wall: float) -> bool:
-    try:
-        return wall - datetime.fromisoformat(lease.renewed).timestamp() < lease.seconds
-    except ValueError:
-        return False
+    renewed = seconds(lease.renewed)
+    return renewed is not None and wall - renewed < lease.seconds

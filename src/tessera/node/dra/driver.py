@@ -12,6 +12,7 @@ from typing import Final
 
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition, transition
+from tessera.core.dra.naming import pool_of
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Slot
@@ -25,7 +26,7 @@ from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import repair
 from tessera.node.dra.exclusive import conflict, read_node, remembered
 from tessera.node.dra.kubelet import HealthService
-from tessera.node.dra.slices.documents import Document, Offer, offer, pool_of, specs
+from tessera.node.dra.slices.documents import Document, Offer, offer, specs
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import CLAIM_UNREADABLE, NodeEvents, log_health
 from tessera.node.metrics import DraMetrics

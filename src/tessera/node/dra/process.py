@@ -5,6 +5,7 @@ import logging
 import time
 from typing import Final
 
+from tessera.core.dra.naming import pool_of
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import TesseraError
 from tessera.kube.errors import KubeError
@@ -19,7 +20,6 @@ from tessera.node.dra.claims.upkeep import forget_stale
 from tessera.node.dra.driver import Driver
 from tessera.node.dra.exclusive import Instance
 from tessera.node.dra.kubelet import ClaimService, Endpoint, HealthService
-from tessera.node.dra.slices.documents import pool_of
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import NodeEvents
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers

@@ -104,6 +104,12 @@ class Condition(Part):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
+
+    @property
+    def since(self) -> float | None:
+        """Since when it is so, as Unix time."""
+        return seconds(self.last_transition_time)
 
 
 class LabelSelectorIn(Part):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tessera.core.devices.device import Device, DeviceType, Span
 from tessera.core.devices.preference import least_harmful
-from tessera.core.dra.naming import MOST_NAME, card_name, label, slice_name
+from tessera.core.dra.naming import MOST_NAME, card_name, label, pool_of, slice_name
 from tessera.core.dra.slices import DRIVER, LEAVING
 from tessera.core.mig.geometry import Product, Shape
 
@@ -25,11 +25,6 @@ _TYPES: Final = tuple(reversed(DeviceType))  # whole cards last: handing one out
 _MOST_DEVICES: Final = 64  # in a slice, as soon as one has a taint or consumes counters (else 128): always
 _MOST_COUNTER_SETS: Final = 8  # in a slice
 _MOST_TEXT: Final = 64  # characters of an attribute
-
-
-def pool_of(node: str) -> str:
-    """The name of a node's pool; not the bare node's: until 1.36.3 the scheduler told drivers' counters apart by pool alone."""
-    return f"{node}/tessera"
 
 
 def offer(devices: Iterable[Device]) -> dict[str, Device]:
