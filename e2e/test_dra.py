@@ -17,6 +17,7 @@ import pytest
 from e2e import dra
 from e2e.cluster import ClusterError, ClusterWithNode, pods_path, schedulable
 from e2e.cluster.api import Object
+from e2e.command import tessera
 from e2e.crashing_driver import STEPS
 
 LAYOUT = 'layout: "2g.20gb=1,1g.10gb=2"'
@@ -209,7 +210,7 @@ def test_an_update_disturbs_no_pod(
 def test_driver_gone_for_a_while(
     cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
 ) -> None:
-    """After 30 s the kubelet removes the slices, running pods are untouched; the driver is back: everything runs."""
+    """After 30 s the kubelet removes the slices, running pods are untouched, `why` and the doctor name the driver; it is back: everything runs."""
     cluster, namespace = cluster_with_node, node_namespace
     config = dra.simulated(tmp_path, LAYOUT)
     dra.template(cluster, namespace, "any", "2g.20gb", "1g.10gb")
@@ -220,6 +221,12 @@ def test_driver_gone_for_a_while(
         cluster.wait(lambda: not dra.slices(cluster) or None, what="the kubelet has removed the slices")
     cluster.apply(dra.pod("waiting", template="any"), namespace=namespace)
     cluster.wait_for_pod_unschedulable("waiting", namespace=namespace)
+    gone = f"the DRA driver of node {cluster.node_name} is unavailable: no pod of it runs there, and claims hold its devices"
+    kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
+    why = tessera("why", "waiting", "-n", namespace, kubeconfig)
+    assert why.stdout.partition("\n")[0].endswith(f"; {gone}"), why
+    checked = tessera("doctor", "--check=driver", kubeconfig)
+    assert (checked.returncode, gone in checked.stdout) == (1, True), checked
     with dra.driver(cluster, namespace, tmp_path, config):
         cluster.wait_for_pod_phase("waiting", "Running", namespace=namespace)
         assert dra.seen(cluster, namespace, "holder") == ["2g.20gb"]
