@@ -196,6 +196,22 @@ def served_by_dra(draw: st.DrawFn) -> Cluster:
 
 
 @st.composite
+def full_cards(draw: st.DrawFn) -> Cluster:
+    """One or two nodes that are cut as their layouts say, with a pod on every slice, or on all but one; and a pod that waits."""
+    every, pods = [], [pod("w", {draw(st.sampled_from(PROFILES)): draw(st.integers(1, 2))})]
+    for name in ("n0", "n1")[: draw(st.integers(1, 2))]:
+        counts = draw(st.sampled_from(LAYOUTS))
+        labels = {**H200, "nvidia.com/mig.config.state": "success"}
+        every.append(
+            node(name, counts, labels=labels, annotations={"run.ai/mig.config": layout_text(counts)})
+        )
+        slices = [profile for profile, number in counts.items() for _ in range(number)]
+        held = slices[draw(st.integers(0, 1)) :]
+        pods += [pod(f"{name}-{number}", {profile: 1}, on=name) for number, profile in enumerate(held)]
+    return {kinds.NODES: every, kinds.PODS: pods, kinds.NAMESPACES: [{"metadata": {"name": "team"}}]}
+
+
+@st.composite
 def siblings_under_a_quota(draw: st.DrawFn) -> Cluster:
     """A ReplicaSet that wants three pods and has one or two, in a namespace with a quota that counts them."""
     asked = draw(st.sampled_from(PROFILES[:2]))
@@ -412,6 +428,12 @@ def _end(store: Store, name: str) -> None:
 @given(clusters())
 def test_everybody_says_the_same(cluster: Cluster):
     """`doctor` and `admit` say what `why` says, the scheduler agrees, and each remedy of `why` makes the pod run."""
+    agree(cluster)
+
+
+@given(full_cards())
+def test_everybody_says_the_same_of_full_cards(cluster: Cluster):
+    """The same where pods hold all slices: no card is to be cut where their end is enough."""
     agree(cluster)
 
 
