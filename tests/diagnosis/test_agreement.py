@@ -283,7 +283,8 @@ def serving(objects: Cluster) -> ApiServer:
         server.kinds[kind.prefix, kind.plural] = kind
     for kind, documents in objects.items():
         for document in documents:
-            server.store.create(kind, copy.deepcopy(document), "team" if kind.namespaced else "")
+            space = document["metadata"].get("namespace", "team") if kind.namespaced else ""
+            server.store.create(kind, copy.deepcopy(document), space)
     schedule(server.store)
     return server
 

@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 
+from tessera.dashboard.reasons import asking
+from tessera.kube.view.policy import PolicySource, UsedPolicy
+from tessera.kube.watch.resource import Key
 from tessera.simulation.control_plane import kinds
 from tests.build import MIG, bridged, policy
 from tests.diagnosis.clusters import CLAIMS, CLASSES, node, pod, refused, why
+from tests.diagnosis.in_process import client_of
+from tests.diagnosis.test_agreement import serving
 from tests.diagnosis.test_devices import ALTERNATIVES, claim, claiming, device_class, devices
 
 FIRST = policy("fallback: {dra: first-available}")
@@ -170,6 +175,11 @@ async def test_devices_that_no_slice_has_since_the_driver_is_gone():
         f"{CRASHES}"
     )
     assert (found.remedies[0].text, found.remedies[0].commands) == REPAIR[0]
+    ask = asking(client_of(serving(objects)), PolicySource(given=UsedPolicy()))
+    on_the_page = await ask({Key("team", "p"), Key("team", "by-name"), Key("team", "gone")})
+    assert set(on_the_page) == {Key("team", "p"), Key("team", "by-name")}
+    for answer in on_the_page.values():
+        assert "; the DRA driver of node a has been unavailable for " in answer
 
 
 async def test_devices_of_another_driver():

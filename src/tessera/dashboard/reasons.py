@@ -8,19 +8,29 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, NoReturn
 
+from tessera.core.admission.policy import is_bridge_on
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import TesseraError
+from tessera.core.requests.asking import alternatives_of
 from tessera.dashboard.board import Board
 from tessera.diagnosis.evidence import Evidence
-from tessera.diagnosis.gather import PLUGINS, devices_for_pods, gather_cluster, gather_dra, plugins_by_node
-from tessera.diagnosis.reading import Reader
+from tessera.diagnosis.gather import (
+    PLUGINS,
+    devices_for_pods,
+    gather_cluster,
+    gather_dra,
+    plugins_by_node,
+    put_dra,
+)
+from tessera.diagnosis.reading import Reader, read_controller, read_drivers
 from tessera.diagnosis.waiting import Cause, WaitingPods
+from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.policy import PolicySource
-from tessera.kube.watch.resource import NAMESPACES, Key
-from tessera.protocol.kubernetes.nodes import namespace_of
+from tessera.kube.watch.resource import NAMESPACES, RESOURCE_QUOTAS, Key
+from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
 from tessera.protocol.kubernetes.objects import decode_any
 from tessera.protocol.kubernetes.pod import PodIn
 
@@ -73,16 +83,28 @@ def asking(client: Client, decides_by: PolicySource) -> Ask:
         inventory, found = await gather_cluster(
             reader, lambda use, _: not use.node and Key(use.namespace, use.name) in pods
         )
-        dra = await gather_dra(reader, inventory)
+        dra, now = await gather_dra(reader, inventory), SYSTEM_CLOCK.wall()
         devices = await devices_for_pods(reader, dra, found)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
+        nodes = [inventory.capacity[name] for name in inventory.capacity]
         offers = Offers(
-            (one.node for one in inventory.capacity.nodes()),
+            nodes,
             await reader.each("namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(decode_any(raw))),
         )
-        used = await decides_by.read(client)
-        on_nodes, unseen = plugins_by_node(plugins), dict(reader.unseen)
-        seen = Evidence(SYSTEM_CLOCK.wall(), inventory, offers, used.policy, devices, on_nodes, unseen)
+        for quota in await reader.each(
+            "quotas", RESOURCE_QUOTAS.path, {}, lambda raw: quota_of(decode_quota(raw))
+        ):
+            offers.put_quota(quota)
+        policy = (await decides_by.read(client)).policy
+        bridged = any(alternatives_of(one.pod) is not None for one in found)
+        on = bridged or is_bridge_on(offers.namespaces.values(), policy.fallback.dra)
+        presences = Presences(
+            controller=await read_controller(reader, decides_by.namespace, SYSTEM_CLOCK) if on else None,
+            drivers=await read_drivers(reader, nodes, dra.slices, dra.claims, now),
+        )
+        put_dra(offers, inventory, presences)
+        plugged, unseen = plugins_by_node(plugins), dict(reader.unseen)
+        seen = Evidence(now, inventory, offers, policy, devices, plugged, unseen, presences=presences)
         judge = WaitingPods(seen)
         reasons = {Key(one.pod.namespace, one.pod.name): judge.why(one) for one in found if one.waits}
         return {
