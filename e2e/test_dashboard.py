@@ -260,6 +260,7 @@ def test_pods_that_wait_alike_are_one_row(world: World, chromium: "Browser") -> 
         until(lambda: tab.texts("#pending-count"), ["12 in 1 group"])
         (row,) = tab.texts("#pending button.who")
         assert row.endswith(" and 11 more of night-*")
+        assert "gpu ×3 each" in tab.texts("#pending li")[0]
 
 
 def test_pod_that_waits_opens_the_answer(world: World, chromium: "Browser") -> None:

@@ -37,7 +37,7 @@ export function drawPending({ count, groups, longest }) {
   const more = groups > longest.length ? `, the ${longest.length} groups that wait longest` : groups < count ? ` in ${groups} group${groups > 1 ? "s" : ""}` : "";
   byId("pending-count").textContent = count ? number(count) + more : "";
   drawLog("pending", longest, (row) => entry("pending", row.since, asking(row),
-    row.asks + (row.record ? `  (${arrow(row.record)})` : ""), row.why || "waiting for the scheduler"));
+    row.asks + (row.count > 1 ? " each" : "") + (row.record ? `  (${arrow(row.record)})` : ""), row.why || "waiting for the scheduler"));
 }
 
 export function drawAdmissions(rows) {
