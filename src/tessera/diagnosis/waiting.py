@@ -80,6 +80,8 @@ class WaitingPods:
         self._nearest: dict[object, tuple[NodeGroup, ...]] = {}
         self._enforced: dict[object, bool] = {}
         self._meant: dict[str, str | None] = {}
+        # the first DRA driver that is unavailable
+        self._away = next((one for one in seen.presences.drivers.values() if not one.at_work), None)
 
     def why(self, one: SeenPod) -> Waiting:
         request, said = (
@@ -126,8 +128,7 @@ class WaitingPods:
 
     def _driver_away(self, classes: Collection[str]) -> Presence | None:
         """A DRA driver that is unavailable, where devices of one of these classes are its own."""
-        own = not self._seen.devices.own.isdisjoint(classes)
-        return next(iter(self._seen.presences.away), None) if own else None
+        return None if self._seen.devices.own.isdisjoint(classes) else self._away
 
     def _not_offered(self, found: Waiting, one: SeenPod) -> Waiting:
         """No node has what is asked for: who else has a part in that."""

@@ -55,11 +55,6 @@ class Presences:
     controller: Presence | None = None
     drivers: Mapping[str, Presence] = field(default_factory=dict)  # by node, wherever one should be
 
-    @property
-    def away(self) -> list[Presence]:
-        """The drivers that are unavailable."""
-        return [one for one in self.drivers.values() if not one.at_work]
-
 
 def webhook_of(found: Workload) -> Presence:
     """The webhook, by its Deployment."""
