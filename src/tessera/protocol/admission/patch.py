@@ -127,19 +127,18 @@ def carry_out(document: Any, operations: Sequence[Operation]) -> None:
 
 
 def _at(document: Any, where: str, operation: Operation, known: dict[str, Any]) -> Any:
-    """What is at a path; what is `known` of other paths helps, and this one is added to it."""
-    if not where:
-        return document
-    outer, _, part = where.rpartition("/")
-    target, name = known.get(outer), _unescape(part) if "~" in part else part
-    if target is None:
-        target = _at(document, outer, operation, known)
-    if isinstance(target, dict) and name in target:
-        target = target[name]
-    elif isinstance(target, list) and name.isascii() and name.isdigit() and int(name) < len(target):
-        target = target[int(name)]
-    else:
-        raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {name}")
+    """What is at a path. What is around it is `known` then, for the next path."""
+    outer, _, last = where.rpartition("/")
+    target, parts = (known[outer], [last]) if outer in known else (document, where.split("/")[1:])
+    for part in parts:
+        known[outer] = target  # at last
+        name = _unescape(part) if "~" in part else part
+        if isinstance(target, dict) and name in target:
+            target = target[name]
+        elif isinstance(target, list) and name.isascii() and name.isdigit() and int(name) < len(target):
+            target = target[int(name)]
+        else:
+            raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {name}")
     known[where] = target
     return target
 

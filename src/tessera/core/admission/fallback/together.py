@@ -21,7 +21,7 @@ from tessera.core.values import value
 MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
 _LOOKS_BEFORE_TRIALS: Final = 300  # most searches have ended by then
 _MOST_TRIED: Final = 5_000  # looks of all trials: some five milliseconds
-_ONE_TRIAL: Final = 100
+_ONE_TRIAL: Final = 1_000
 _FEW_NODES: Final = 64
 _MOST_FITTING: Final = 500  # sets of profiles that fit into a resource, worked out at once
 _TRIED_BY_A_REFUSAL: Final = 50  # trials know nothing of injection: where it refuses much, they help little
