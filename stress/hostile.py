@@ -144,8 +144,9 @@ _FULL: Final = {"3g.40gb": 15, "1g.20gb": 15, "4g.40gb": 6, "2g.24gb": 15, "3g.2
 
 
 def _mixed(several: list[str]) -> Document:
-    """As many containers as a pod may have, with all these profiles."""
-    return {"containers": [container(n, {MIG + several[n % len(several)]: "1"}) for n in range(200)]}
+    """As many containers as a pod may have, 24 of them with these profiles."""
+    asks_for = [{MIG + several[n % len(several)]: "1"} if n < 24 else {"cpu": "10m"} for n in range(200)]
+    return {"containers": [container(n, one) for n, one in enumerate(asks_for)]}
 
 
 def eight(seed: int) -> bytes:
