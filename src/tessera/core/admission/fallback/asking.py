@@ -121,10 +121,11 @@ class InjectedSums:
             return None  # which injection may not exceed
         begins = any(not one.restartable for one in pod.init_containers)
         written = {name for rule in self._rules.values() for name, _ in rule.per_gpu}
+        known = {*self._asked, *self._rules}
         groups: dict[frozenset[str], _Group] = {}
         for one in running_containers(pod):
             requests, limits = (
-                {r: n.number for r, n in section.items() if r in self._asked or r in self._rules}
+                {} if known.isdisjoint(section) else {r: n.number for r, n in section.items() if r in known}
                 for section in (one.requests, one.limits)
             )
             if requests and requests != limits:
@@ -132,7 +133,9 @@ class InjectedSums:
             gpus = {resource: number for resource, number in limits.items() if number}
             if gpus and one.restartable and begins:
                 return None  # its own share counts while others start
-            group = groups.setdefault(frozenset(gpus), _Group(dict(gpus), dict.fromkeys(gpus, 0)))
+            group = groups.get(same := frozenset(gpus))
+            if group is None:
+                group = groups[same] = _Group(dict(gpus), dict.fromkeys(gpus, 0))
             for resource, number in gpus.items():
                 group.least[resource] = min(group.least[resource], number)
                 group.total[resource] += number
