@@ -131,7 +131,18 @@ async def test_plugin_without_a_node_is_named():
     del objects[kinds.PODS][-1]
     found = await examined(objects, now=NOW)
     assert found.findings == [("plugin", "warning")]
-    assert "has no node to run on" in found.one("plugin").text
+    assert "has no node to run on: its nodeSelector and tolerations fit none" in found.one("plugin").text
+
+
+async def test_plugin_whose_nodes_moved_to_dra_is_no_mistake():
+    """After the last node has moved to DRA, the plugin's empty DaemonSet is only noted, with the label that did it."""
+    objects = _with_plugin(0, {})
+    objects[DAEMON_SETS][0]["status"] = {}
+    del objects[kinds.PODS][-1]
+    objects[kinds.NODES][-1]["metadata"].setdefault("labels", {})["tessera.dev/devices"] = "dra"
+    found = await examined(objects, now=NOW)
+    assert ("plugin", "warning") not in found.findings
+    assert "1 node with tessera.dev/devices=dra left to the DRA driver" in found.one("plugin").text
 
 
 async def test_profile_that_no_node_offers_is_named():

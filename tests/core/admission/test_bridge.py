@@ -196,6 +196,15 @@ def test_who_stays_an_extended_resource(way, more, words):
     )
 
 
+def test_one_type_in_place_of_what_is_asked_is_no_list_of_alternatives():
+    """A pod that is changed to the only type there is is not told that no other type may replace its own."""
+    decision = decide(pod(container(**{"2g.20gb": 1})), cluster(dra_node(**{"1g.10gb": 7})), policy(FIRST))
+    assert isinstance(decision, Patched)
+    assert decision.reason == (
+        "2g.20gb is not offered, 1g.10gb is the first that is; no claim: there is only one type to choose from"
+    )
+
+
 @pytest.mark.parametrize("more", [{"priority": 0}, {"priority": -5}, {"scheduler": "default-scheduler"}])
 def test_who_is_bridged_all_the_same(more):
     """A priority of zero and less, and the scheduler that Kubernetes has."""

@@ -111,7 +111,9 @@ def bridge(
                 "quota", "its request is over a quota; the API server checks that on the pod itself"
             )
     if not all(lists.values()) or all(len(found) < 2 for found in lists.values()):
-        return NotConverted("no_alternative", "no other type may replace what it asks for")
+        stays = all(one.resource in search.asked for found in lists.values() for one in found)
+        only = "no other type may replace what it asks for"
+        return NotConverted("no_alternative", only if stays else "there is only one type to choose from")
     bridged = _bridged(lists, uses, _classes(lists, offers, per_type=bool(quotas)))
     if not is_writable(bridged.alternatives):  # some class has a very long name
         return NotConverted("too_many_devices", "its alternatives are too long for an annotation")

@@ -8,6 +8,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.text import number_of
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.inventory.presence import starting, why_not_ready
@@ -32,8 +33,11 @@ def plugin(seen: Evidence) -> Iterator[Finding]:
     for one in seen.plugins:
         wanted, ready = one.status.desired_number_scheduled or 0, one.status.number_ready
         if wanted == 0:
-            yield warning(
-                f"DaemonSet {one.metadata.name} has no node to run on: its nodeSelector and tolerations fit none",
+            moved = sum(node.labels.get(DEVICES_LABEL) == "dra" for node in seen.nodes)
+            dra = f"{number_of(moved, 'node')} with {DEVICES_LABEL}=dra left to the DRA driver, "
+            yield (note if moved else warning)(
+                f"DaemonSet {one.metadata.name} has no node to run on: {dra if moved else ''}its nodeSelector and tolerations fit "
+                f"{'no other' if moved else 'none'}",
                 f"kubectl describe daemonset -n {one.metadata.namespace} {one.metadata.name}",
             )
         elif ready < wanted:
