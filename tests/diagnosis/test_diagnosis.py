@@ -311,6 +311,35 @@ async def test_policy_that_is_in_the_way(annotations: Any, namespace: Any, confi
         assert "fallback-policy is `never`, so it gets exactly this or waits" in found.answer
 
 
+@pytest.mark.parametrize(
+    ("owner", "command"),
+    [
+        ((), "kubectl get pod -n team p -o yaml | kubectl replace --force -f -"),
+        (({"kind": "ReplicaSet", "name": "r", "controller": True},), "kubectl delete pod -n team p"),
+    ],
+)
+async def test_a_pod_that_was_created_without_the_webhook(owner: Any, command: str):
+    """It has to be created again: the webhook is at work now, and gives it what nodes have. A changed pod has that already."""
+    webhook = {
+        "metadata": {"name": "gpu-webhook", "namespace": "gpu-webhook"},
+        "spec": {"replicas": 1},
+        "status": {"readyReplicas": 1},
+    }
+    without = pod("p", {"2g.20gb": 1}, metadata={"ownerReferences": list(owner)})
+    objects = {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [without]}
+    text = "the webhook decides about it anew: it gets 1g.10gb in place of 2g.20gb when it is created again"
+    installed = {**objects, kinds.DEPLOYMENTS: [webhook]}
+    assert [(one.text, one.commands) for one in (await why("p", installed)).remedies] == [(text, (command,))]
+    webhook["status"] = {}
+    for nobody in (objects, {**objects, kinds.DEPLOYMENTS: [webhook]}):
+        assert (await why("p", nobody)).remedies == ()
+    webhook["status"] = {"readyReplicas": 1}
+    changed = pod("p", {"1g.10gb": 1}, annotations={"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"})
+    nowhere = {kinds.NODES: [node("a", {"1g.10gb": 1}, taints=[CORDONED])], kinds.PODS: [changed]}
+    found = await why("p", {**nowhere, kinds.DEPLOYMENTS: [webhook]})
+    assert not [one for one in found.remedies if one.text.startswith("the webhook")]
+
+
 def test_looking_for_a_policy_in_the_way_leaves_the_view_alone():
     """A variant of the namespace is tried beside the view, not in it: another decision never sees it."""
     space = Namespace("team", annotations={POLICY: "never"})

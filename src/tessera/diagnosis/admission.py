@@ -28,7 +28,7 @@ from tessera.core.kubernetes.resources import of_short
 from tessera.core.requests.asking import alternatives_of
 from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, apply
 from tessera.diagnosis.changes import CreatedAgain, Remedy
-from tessera.diagnosis.evidence import Evidence
+from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, request_of
 from tessera.inventory.report import amount
 
@@ -128,6 +128,19 @@ def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
         text = f"a quota of namespace {pod.namespace} ({names}) leaves room for {wanted}"
         command = f"kubectl describe resourcequota -n {pod.namespace}"
         yield _remedy(seen, "quota", text, pod, free, command)
+
+
+def by_creating_again(seen: Evidence, one: SeenPod) -> Iterator[Remedy]:
+    """What the webhook gives a pod now: the pod was created without the webhook, or the nodes have changed since."""
+    webhook, now = seen.presences.webhook, decide(one.created, seen.offers, seen.policy)
+    if not isinstance(now, Patched) or webhook is None or not webhook.at_work:
+        return  # where there is none, creating the pod again changes nothing
+    by = {of_short(old): of_short(new) for old, new in now.replaced}
+    if by and request_of(apply(one.created, by)).gpus != request_of(one.pod).gpus:
+        name = f"-n {one.pod.namespace} {one.pod.name}"
+        again = f"kubectl get pod {name} -o yaml | kubectl replace --force -f -"
+        command = again if one.state.metadata.controller is None else f"kubectl delete pod {name}"
+        yield _remedy(seen, "policy", "the webhook decides about it anew", one.created, now, command)
 
 
 def by_enforcing(seen: Evidence, pod: Pod) -> Iterator[Remedy]:

@@ -14,6 +14,7 @@ from tessera.core.requests.record import RECORD_ANNOTATION, asked_first
 from tessera.diagnosis.admission import (
     admission_of,
     by_controller,
+    by_creating_again,
     by_enforcing,
     by_policy,
     by_quota,
@@ -172,8 +173,10 @@ def _waits(
     if lack is not Lack.TAKEN:
         remedies += on_nodes(seen, request, [group for group in groups if group.lack is lack])
     if lack in (Lack.MISSING, Lack.TOO_FEW, Lack.CLOSED, Lack.LAYOUT_FAILED):
-        by_admission = by_enforcing if who_observes(seen, one.pod) else by_policy
-        remedies += by_admission(seen, one.created)
+        if who_observes(seen, one.pod):
+            remedies += by_enforcing(seen, one.created)
+        else:
+            remedies += [*by_creating_again(seen, one), *by_policy(seen, one.created)]
     if lack not in (Lack.NOTHING, Lack.OTHER, Lack.PLUGIN_UNAVAILABLE, Lack.UNHEALTHY):
         use = pod_use(one.pod, one.state.status.phase)
         remedies += by_layout(seen, one.pod, use, solve)
