@@ -339,9 +339,15 @@ def test_the_page_is_not_open(helm: Helm) -> None:
             "verbs": ["get", "list", "watch"],
         },
     ]
-    # what the webhook decides by
-    one = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["gpu-webhook"], "verbs": ["get"]}
-    assert found["Role"]["rules"] == [one]
+    # what the webhook decides by, and whether webhook and controller are at work
+    assert found["Role"]["rules"] == [
+        {"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": ["get"]}
+        for group, resource, name in (
+            ("", "configmaps", "gpu-webhook"),
+            ("apps", "deployments", "gpu-webhook"),
+            ("coordination.k8s.io", "leases", "tessera-controller"),
+        )
+    ]
     assert {"--webhook-namespace=gpu-webhook", "--webhook-name=gpu-webhook"} <= set(arguments)
 
 
