@@ -8,10 +8,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, NoReturn
 
-from tessera.core.admission.policy import is_bridge_on
-from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import TesseraError
-from tessera.core.requests.asking import alternatives_of
 from tessera.dashboard.board import Board
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.gather import (
@@ -19,6 +16,8 @@ from tessera.diagnosis.gather import (
     devices_for_pods,
     gather_cluster,
     gather_dra,
+    gather_offers,
+    is_bridge_used,
     plugins_by_node,
     put_dra,
 )
@@ -29,9 +28,7 @@ from tessera.kube.clock import SYSTEM_CLOCK
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.policy import PolicySource
-from tessera.kube.watch.resource import NAMESPACES, RESOURCE_QUOTAS, Key
-from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
-from tessera.protocol.kubernetes.objects import decode_any
+from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.pod import PodIn
 
 Ask = Callable[
@@ -86,21 +83,12 @@ def asking(client: Client, decides_by: PolicySource) -> Ask:
         dra, now = await gather_dra(reader, inventory), SYSTEM_CLOCK.wall()
         devices = await devices_for_pods(reader, dra, found)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        nodes = [inventory.capacity[name] for name in inventory.capacity]
-        offers = Offers(
-            nodes,
-            await reader.each("namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(decode_any(raw))),
-        )
-        for quota in await reader.each(
-            "quotas", RESOURCE_QUOTAS.path, {}, lambda raw: quota_of(decode_quota(raw))
-        ):
-            offers.put_quota(quota)
+        offers = await gather_offers(reader, inventory)
         policy = (await decides_by.read(client)).policy
-        bridged = any(alternatives_of(one.pod) is not None for one in found)
-        on = bridged or is_bridge_on(offers.namespaces.values(), policy.fallback.dra)
+        on = is_bridge_used(found, offers, policy)
         presences = Presences(
             controller=await read_controller(reader, decides_by.namespace, SYSTEM_CLOCK) if on else None,
-            drivers=await read_drivers(reader, nodes, dra.slices, dra.claims, now),
+            drivers=await read_drivers(reader, inventory.capacity.values(), dra.slices, dra.claims, now),
         )
         put_dra(offers, inventory, presences)
         plugged, unseen = plugins_by_node(plugins), dict(reader.unseen)

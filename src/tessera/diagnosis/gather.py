@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.policy import may_claim
+from tessera.core.admission.policy import Policy, is_bridge_on, may_claim
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION
@@ -31,8 +31,10 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
+    NAMESPACES,
     NODES,
     RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     UNFINISHED_PODS,
 )
@@ -173,6 +175,25 @@ def plugins_by_node(pods: Iterable[PodIn]) -> dict[str, bool] | None:
     return {one.spec.node_name: one.ready for one in pods} or None
 
 
+async def gather_offers(reader: Reader, inventory: DiagnosisInventory) -> Offers:
+    """What decisions in every namespace are made by: nodes, namespaces and quotas."""
+    namespaces = await reader.each(
+        "namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(objects.decode_any(raw))
+    )
+    offers = Offers(inventory.capacity.values(), namespaces)
+    for quota in await reader.each(
+        "quotas", RESOURCE_QUOTAS.path, {}, lambda raw: quota_of(decode_quota(raw))
+    ):
+        offers.put_quota(quota)
+    return offers
+
+
+def is_bridge_used(pods: Iterable[SeenPod], offers: Offers, policy: Policy) -> bool:
+    """Whether some request is a claim, or may become one."""
+    bridged = any(alternatives_of(one.pod) is not None for one in pods)
+    return bridged or is_bridge_on(offers.namespaces.values(), policy.fallback.dra)
+
+
 def put_dra(offers: Offers, inventory: DiagnosisInventory, presences: Presences) -> None:
     """Have decisions go by the classes that there are, and by the controller: requests become claims only while it is at work."""
     offers.put_classes(inventory.dra.pools.serving, inventory.dra.pools.classes)
@@ -217,7 +238,7 @@ class Gatherer:
         inventory, _ = await gather_cluster(reader)
         dra = await gather_dra(reader, inventory)
         now = self._clock.wall()
-        nodes, pods = [inventory.capacity[name] for name in inventory.capacity], [pod] if pod else []
+        nodes, pods = inventory.capacity.values(), [pod] if pod else []
         drivers = await read_drivers(reader, nodes, dra.slices, dra.claims, now)
         devices = await devices_for_pods(reader, dra, pods)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
@@ -279,7 +300,7 @@ class Gatherer:
 
     async def _offers(self, inventory: DiagnosisInventory) -> Offers:
         """What decisions are made by: nodes, the namespace, and its quotas."""
-        offers = Offers(one.node for one in inventory.capacity.nodes())
+        offers = Offers(inventory.capacity.values())
         space, reader = self._namespace, self._reader
         path = path_of("v1", "namespaces", name=space)
         if (own := await reader.get(f"namespace {space}", path, objects.decode_any)) is not None:

@@ -11,11 +11,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tessera.core.admission.policy import Policy, is_bridge_on
-from tessera.core.admission.view.offers import Offers
+from tessera.core.admission.policy import Policy
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
-from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.evidence import DiagnosisInventory
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.gather import (
@@ -25,6 +23,8 @@ from tessera.diagnosis.gather import (
     devices_for_pods,
     gather_cluster,
     gather_dra,
+    gather_offers,
+    is_bridge_used,
     plugins_by_node,
     put_dra,
 )
@@ -38,12 +38,11 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import CONTROLLER
 from tessera.kube.view.ticket_keys import TicketSecret, secret_path
-from tessera.kube.watch.resource import FAILED_CREATES, NAMESPACES, RESOURCE_QUOTAS, RESOURCE_SLICES
+from tessera.kube.watch.resource import FAILED_CREATES, RESOURCE_SLICES
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes.controllers import PodTemplate, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.dra import ClaimTemplateIn
-from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
-from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference, decode_any, decoder
+from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference, decoder
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
 
@@ -84,23 +83,14 @@ class Gatherer:
         plugins, plugin_pods = await self._daemon_sets("plugins", "plugin_pods", PLUGINS)
         inventory, pods = await gather_cluster(reader, lambda use, pod: not use.node or pod.has_claims)
         lists = await gather_dra(reader, inventory)
-        namespaces = await reader.each(
-            "namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(decode_any(raw))
-        )
-        offers = Offers((one.node for one in inventory.capacity.nodes()), namespaces)
-        for quota in await reader.each(
-            "quotas", RESOURCE_QUOTAS.path, {}, lambda raw: quota_of(decode_quota(raw))
-        ):
-            offers.put_quota(quota)
+        offers = await gather_offers(reader, inventory)
         config_map, policy = deployment.config_map() if deployment else None, Policy()
         config = await self._config_map("config", names.namespace, config_map, "config.yaml")
         with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
             policy = configuration.parse(config or "").policy
         devices, dra = await devices_for_pods(reader, lists, pods), await self._dra(inventory, lists)
         now, configured = self._clock.wall(), path_of(*_CONFIGURATIONS, name=names.configuration)
-        bridged = any(alternatives_of(one.pod) is not None for one in pods)
-        bridge = bridged or is_bridge_on(namespaces, policy.fallback.dra)
-        nodes = [inventory.capacity[name] for name in inventory.capacity]
+        bridge, nodes = is_bridge_used(pods, offers, policy), inventory.capacity.values()
         slices = None if RESOURCE_SLICES.name in reader.unseen else lists.slices
         driver_pods = None if {"drivers", "driver_pods"} & reader.unseen.keys() else dra.driver_pods
         presences = Presences(
@@ -137,7 +127,7 @@ class Gatherer:
             config=config,
             trial=trial,
             cluster=cluster,
-            namespaces=namespaces,
+            namespaces=tuple(offers.namespaces.values()),
             pods=pods,
             refusals=await self._refusals(),
             plugins=plugins,
@@ -220,7 +210,7 @@ class Gatherer:
         templates = await self._reader.all("templates", ClaimTemplateIn, path)
         choosy = [(one.metadata, one.spec.spec) for one in templates]
         choosy += [(one.metadata, one.spec) for one in lists.claims]
-        nodes = [inventory.capacity[name] for name in inventory.capacity]
+        nodes = list(inventory.capacity.values())
         return DynamicAllocation(
             classes=lists.classes,
             slices=lists.slices,

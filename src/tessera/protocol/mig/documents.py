@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.kubernetes.node import LAYOUT_STATE_LABEL
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, resolve
 from tessera.core.mig.placement import Wish
@@ -31,7 +32,7 @@ from tessera.protocol.mig.entries import (
 RUNAI_CONFIG: Final = "run.ai/mig.config"  # the node annotation that holds a layout
 PARTED_CONFIG: Final = "nvidia.com/mig.config"  # the node label that names one of mig-parted's configurations
 CONFIG_REASON: Final = "nvidia.com/mig.config.reason"  # an annotation: why the state is not success
-CONFIG_STATE: Final = "nvidia.com/mig.config.state"  # the node label that says what became of it
+CONFIG_STATE: Final = LAYOUT_STATE_LABEL  # the node label that says what became of it
 SELECTED: Final = "selected"  # what run.ai calls the one configuration in an annotation
 
 _MOST_BYTES: Final = 256 * 1024  # all annotations of an object together: the API server's limit
