@@ -149,5 +149,5 @@ def test_a_pod_cannot_allow_itself_what_its_namespace_forbids(
 
     own_control_plane.wait(waits, what="the webhook knowing the namespace's policy")
     printed = apply(own_control_plane, namespace, document)
-    assert f"waits as it is (namespace {namespace}'s fall" in printed
+    assert f"waits as it is (namespace {namespace}'s fallback-policy is `never`)" in printed
     assert asked(stored(own_control_plane, namespace, "p")) == {MIG + "2g.20gb": "1"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.text import escaped, first_of, number_of, quoted
+from tessera.core.text import escaped, first_of, number_of, quoted, shortened
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,27 @@ def test_the_first_of_many_names(names, shown):
 def test_numbers_of_things():
     """One of something is not several."""
     assert [number_of(count, "pod") for count in (0, 1, 2)] == ["0 pods", "1 pod", "2 pods"]
+
+
+@pytest.mark.parametrize(
+    ("most", "shown"),
+    [
+        (80, "the pod waits (its fallback-policy is `never again`)"),
+        (51, "the pod waits (its fallback-policy is …"),
+        (48, "the pod waits (its fallback-policy is …"),
+        (40, "the pod waits (its fallback-policy is …"),
+        (38, "the pod waits (its fallback-policy …"),
+        (10, "the pod …"),
+        (3, "th…"),
+    ],
+)
+def test_a_text_is_cut_between_words(most, shown):
+    """Neither a word nor a code span is cut: half of a value reads like another value."""
+    assert shortened("the pod waits (its fallback-policy is `never again`)", most) == shown
+
+
+@given(st.text(alphabet="ab `", max_size=40), st.integers(2, 40))
+def test_a_cut_text_keeps_its_bound(text, most):
+    """However the words lie, the text is no longer than it may be, and whole where it fits."""
+    assert len(shortened(text, most)) <= most
+    assert len(text) > most or shortened(text, most) == text

@@ -43,10 +43,19 @@ def age(now: float, since: float) -> str:
 
 def one_line(message: str) -> str:
     """A message on one line that a person reads."""
-    text = " ".join(message.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return shortened(" ".join(message.split()), _LONGEST)
 
 
 def cut_warning(warning: str) -> str:
     """A warning, cut to what kubectl and the API server let through."""
-    return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"
+    return shortened(warning, WARNING_LENGTH)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of so many characters at most: it ends after a whole word and a whole `code span`, with ` …` where more followed."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1].rpartition(" ")[0]
+    if head.count("`") % 2:
+        head = head[: head.rindex("`")]
+    return f"{head.rstrip()} …" if head.strip() else text[: most - 1] + "…"

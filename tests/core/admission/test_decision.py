@@ -279,15 +279,15 @@ def test_rejected_for_want_of_a_common_node():
 def test_let_through():
     """The operator can let unmatched pods in, with a warning; a pod can ask to wait."""
     decision = decided(pod(container(**{"2g.20gb": 1})), rules="fallback: {unmatched: admit}")
-    warning = "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod waits as it is (the webhook admits unmatched pods)"
+    warning = "no node offers 2g.20gb ×1 now; the pod waits as it is (the webhook admits unmatched pods)"
     assert isinstance(decision, Allowed)
     assert decision.warnings == (warning,)
     assert len(warning) <= 120
     never = {"gpu-webhook.k8s.io/fallback-policy": "never"}
     decision = decided(pod(container(**{"2g.20gb": 1}), annotations=never), SMALL)
     assert isinstance(decision, Allowed)
-    assert decision.warnings[0].startswith(
-        "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod waits as it is"
+    assert decision.warnings == (
+        "no node offers 2g.20gb ×1 now; the pod waits as it is (the pod's fallback-policy is `never`)",
     )
 
 
@@ -332,8 +332,8 @@ def test_exempt_namespace():
     ("asks", "annotations", "rules", "words"),
     [
         ({"2g.20gb": 99}, {}, "", "asked for nvidia.com/mig-2g.20gb: 99"),
-        ({"2g.20gb": 1}, {MIN_MEMORY: "20"}, "", "metadata.annotations[gpu-webhook.k8s.io/min-"),
-        ({"2g.20gb": 1}, {POLICY: "nevr"}, "", "metadata.annotations[gpu-webhook.k8s.io/fall"),
+        ({"2g.20gb": 1}, {MIN_MEMORY: "20"}, "", "metadata.annotations[gpu-webhook.k8s.io/min-memory]: \"20\""),
+        ({"2g.20gb": 1}, {POLICY: "nevr"}, "", "metadata.annotations[gpu-webhook.k8s.io/fallback-policy]:"),
         ({f"1g.{i}gb": 1 for i in range(1, 10)}, {}, "", "asked for nvidia.com/mig-1g.1gb: 1, nvidia.com"),
         ({"1g.10gb": 1, "gpu": 1}, V100, "injection: {resourceMap: {V100: {nvidia.com/gpu: {}, nvidia.com/mig-1g.10gb: {}}}}", "GPU type V100: the pod asks for"),
     ],
@@ -346,10 +346,10 @@ def test_bound_pods_are_never_rejected(bound, asks, annotations, rules, words):
     decision = decided(pod(container(**asks), annotations=annotations, **bound), *nodes, rules=rules)
     assert isinstance(decision, Allowed)
     assert decision.warnings[0].startswith(
-        f'the webhook leaves it as it is, because it is bound to node "small": {words}'
+        f'bound to node "small", so left as it is: {words}'
     )
     assert decision.reason.endswith(
-        f'the webhook leaves it as it is, because it is bound to node "small": {free.message}'
+        f'bound to node "small", so left as it is: {free.message}'
     )
 
 

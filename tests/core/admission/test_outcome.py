@@ -61,7 +61,7 @@ def test_the_namespace_wins(configured, label, mode, by):
         ),
         (
             pod(container(**{"1g.10gb": 9})),
-            ("observe mode: would be rejected: asked for nvidia.com/mig-1g.10gb: 9, and no node that this pod can use has enough of i…",),
+            ("observe mode: would be rejected: asked for nvidia.com/mig-1g.10gb: 9, and no node that this pod can use has enough of …",),
             {"mode": "observe", "would-reject": "asked for nvidia.com/mig-1g.10gb: 9, and no node that this pod can use has enough of it (at most 4 a node, 9 needed); tried gpu (forbidden by fallback.maxWholeGPUs: 1); the nodes that this pod can use offer 1g.10gb (up to 4 a node)"},
         ),
     ],

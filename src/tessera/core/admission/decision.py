@@ -113,7 +113,7 @@ def _is_converted(pod: Pod) -> bool:
 def _spared(stage: _Stage | Denied, before: Pod) -> _Stage | Denied:
     """A pod that is bound to one node goes on as it was; any other is rejected."""
     if isinstance(stage, Denied) and before.bound_to:
-        warning = f"the webhook leaves it as it is, because it is bound to node {quoted(before.bound_to)}: {stage.message}"
+        warning = f"bound to node {quoted(before.bound_to)}, so left as it is: {stage.message}"
         return _Stage(before, warning, (warning,), unmet=stage.code in _UNMET)
     return stage
 
@@ -233,7 +233,8 @@ def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage |
     else:
         unmatched: Code = "quota" if outcome.over_quota else "not_offered"
         return Denied("too_many_profiles" if outcome.too_many else unmatched, message)
-    warning = f"{outcome.wanted}: no node offers it now; the pod waits as it is ({why})"
+    wanted = ", ".join(f"{short(one)} ×{count}" for one, count in outcome.asked)
+    warning = f"no node offers {wanted} now; the pod waits as it is ({why})"
     return _Stage(pod, f"{message}; {why}", (warning,), unmet=True)
 
 
