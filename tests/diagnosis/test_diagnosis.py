@@ -610,6 +610,26 @@ async def test_what_admission_did():
         ({"status": {"phase": "Failed", "message": "no more"}}, "over", "has ended (Failed: no more)"),
         ({"metadata": {"deletionTimestamp": "2026-11-15T11:00:00Z"}}, "ending", "is ending"),
         (
+            {"metadata": {"deletionTimestamp": "2026-11-15T11:00:00Z", "finalizers": ["x/y"]}},
+            "ending",
+            "is ending: a controller must remove its finalizer x/y",
+        ),
+        (
+            {"on": "a", "metadata": {"deletionTimestamp": "2026-11-15T12:00:12Z"}},
+            "ending",
+            "is ending on node a: its containers have 12 s left to end",
+        ),
+        (
+            {"on": "a", "metadata": {"deletionTimestamp": "2026-11-15T11:59:00Z", "finalizers": ["x/y"]}},
+            "ending",
+            "is ending on node a: its containers' time has been over for 1 min, and the kubelet has not reported their end",
+        ),
+        (
+            {"on": "dark", "metadata": {"deletionTimestamp": "2026-11-15T11:00:00Z"}},
+            "ending",
+            "is ending on node dark: its containers' time has been over for 1 h, and the kubelet has not reported their end; the node is not ready",
+        ),
+        (
             {"on": "a", "status": {"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}]}},
             "starts",
             "has node a with 1 × 1g.10gb, and a container waits: ErrImagePull",
@@ -618,8 +638,10 @@ async def test_what_admission_did():
     ],
 )  # fmt: skip
 async def test_pods_that_do_not_wait_for_a_node(given: Any, cause: str, answer: str):
-    """Gated, ended, ending and starting pods are told from those that wait."""
-    objects = {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [pod("p", {"1g.10gb": 1}, **given)]}
+    """Gated, ended, ending and starting pods are told from those that wait; one that ends is told what it waits for."""
+    dark = node("dark", {"1g.10gb": 1})
+    dark["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    objects = {kinds.NODES: [node("a", {"1g.10gb": 1}), dark], kinds.PODS: [pod("p", {"1g.10gb": 1}, **given)]}
     found = await why("p", objects)
     assert (found.cause, found.answer) == (cause, f"pod team/p {answer}")
 

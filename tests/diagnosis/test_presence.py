@@ -136,7 +136,11 @@ REPAIR = [("the DRA driver of node a runs again", ("kubectl logs -n gpu-webhook 
     ("more", "answer"),
     [
         ({"status": {"phase": "Pending"}}, "has node a and starts"),
-        ({"metadata": {"deletionTimestamp": SINCE}}, "is ending on node a"),
+        (
+            {"metadata": {"deletionTimestamp": SINCE}},
+            "is ending on node a: its containers' time has been over for 40 min, and the kubelet has not reported their end; "
+            "it does so once driver gpu.tessera.dev has released the pod's claim",
+        ),
     ],
     ids=["starts", "ends"],
 )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tessera.core.requests.alternatives import template_name
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
@@ -52,6 +54,14 @@ def cluster(*pods: Document, **parts: Any) -> dict[Any, list[Document]]:
         for name, driver in (("tessera-any", OURS), ("other", OTHER))
     ]
     objects[DAEMON_SETS] = [object_of("driver", labels=DRIVER, spec={}, status={})]
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    if parts.pop("at_work", True):
+        objects[kinds.PODS].append(
+            object_of("driver-x", labels=DRIVER, spec={"nodeName": "n1", "containers": []}, status=ready)
+        )
+        pool = {"name": "n1/tessera", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": OURS, "nodeName": "n1", "pool": pool, "devices": []}
+        objects[kinds.RESOURCE_SLICES] = [object_of("slice", spec=spec)]
     objects[CLAIMS], objects[CLAIM_TEMPLATES] = parts.get("claims", []), parts.get("templates", [])
     return objects
 
@@ -88,8 +98,27 @@ async def test_a_pod_that_ends_is_waited_for() -> None:
     """A pod that was deleted holds its device until the driver has ended its claim."""
     pod = gpu_pod("ends", {}, node="n1", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
     pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
-    found = await asked(cluster(pod, claims=[claim("c", "gpu-0", pods=("ends",))]))
-    assert "wait until it is gone before you uninstall" in found.one("held").text
+    claims = [claim("c", "gpu-0", pods=("ends",))]
+    found = await asked(cluster(pod, claims=claims))
+    assert found.one("held").text.endswith(": wait until it is gone before you uninstall")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_driver_that_is_gone_already(ends: bool) -> None:
+    """Waiting does not help then: the driver must be there again, and that is said."""
+    pod = gpu_pod("holds", {}, node="n1", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    if ends:
+        pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
+    objects = cluster(pod, claims=[claim("c", "gpu-0", pods=("holds",))], at_work=False)
+    why = "now the DRA driver of node n1 is unavailable: no pod of it runs there, and claims hold its devices. "
+    for installed, then in (
+        (True, "See that it runs, then end the pod"),
+        (False, "Install the driver again, then end the pod"),
+    ):
+        objects[DAEMON_SETS] = objects[DAEMON_SETS] if installed else []
+        found = (await asked(objects)).one("held")
+        assert found.text.endswith(f"stays in Terminating: {why}{then}")
+        assert found.commands[0].startswith("kubectl get pods -A -l app.kubernetes.io/component=dra-driver")
 
 
 async def test_nothing_is_held() -> None:

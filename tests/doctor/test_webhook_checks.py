@@ -20,6 +20,7 @@ from tessera.webhook.certificates.authorities import InvalidAuthorities, read_au
 from tests.build import bridged
 from tests.doctor.authorities import DAY, NOW, authority, key_of, signed_by
 from tests.doctor.clusters import (
+    DAEMON_SETS,
     admit_like_the_webhook,
     encoded,
     examined,
@@ -224,6 +225,30 @@ async def test_a_webhook_that_answers_is_there():
         finding = found.one(check)
         assert (finding.severity, finding.commands) == ("note", ())
         assert text in finding.text
+
+
+@pytest.mark.parametrize(
+    ("component", "severity", "text"),
+    [
+        ("dra-driver", "note", "the webhook is not installed, and the DRA driver can do without it; "),
+        ("device-plugin", "note", "the webhook is not installed, and the device plugin can do without it; "),
+        ("another", "problem", "there is no MutatingWebhookConfiguration gpu-allocation-webhook: no pod is changed"),
+    ],
+)  # fmt: skip
+async def test_a_webhook_that_is_not_installed_is_told_once(component, severity, text):
+    """Device plugin and DRA driver can do without it; where nothing of Tessera is there, that is the one problem."""
+    labels = {"app.kubernetes.io/component": component}
+    daemons = object_of("some", labels=labels, spec={}, status={"desiredNumberScheduled": 0})
+    objects = {kinds.NAMESPACES: [object_of("default")], DAEMON_SETS: [daemons]}
+    found = await examined(objects, now=NOW, admission=refusing(422, UNLIMITED))
+    finding = found.one("installed")
+    assert finding.severity == severity
+    assert finding.text.startswith(text)
+    assert finding.commands[0].startswith("helm install tessera charts/tessera -n gpu-webhook ")
+    problems = [name for name, result in found.results.items() if result.failed]
+    assert problems == (["installed"] if severity == "problem" else [])
+    asked = ("running", "service", "trust", "trial", "selection", "policy", "configuration")
+    assert {found.states[one] for one in asked} == {"not applicable"}
 
 
 @pytest.mark.parametrize(
@@ -775,9 +800,9 @@ async def test_where_nothing_is_installed_little_is_well():
         kinds.NAMESPACES: healthy(authority())[kinds.NAMESPACES],
     }
     found = await examined(objects, now=NOW, admission=refusing(422, UNLIMITED))
-    assert found.findings == [("installed", "problem"), ("running", "problem")]
+    assert found.findings == [("installed", "problem")]
     seen = {name for name, state in found.states.items() if state == "seen"}
-    assert seen == {"version", "installed", "running", "offers", "pending"}
+    assert seen == {"version", "installed", "offers", "pending"}
 
 
 async def test_exempt_namespace_with_gpu_pods_is_a_note():

@@ -110,6 +110,8 @@ HELD = ", and claims hold its devices"
         ({}, [_slice()], [_claim()], [], False, ""),
         ({}, [_slice()], [], [], True, NO_POD),
         (DRA, [], [], [], False, NO_POD),
+        (DRA, [_slice()], [_claim()], [], False, NO_POD + HELD),
+        (DRA, [_slice()], [_claim()], None, False, ""),
         ({}, [], [_claim()], [], False, NO_POD + HELD),
         ({}, [_slice()], [_claim()], [_pod("False")], True, CRASHES),
         ({}, [_slice()], [], [_pod("True", deletionTimestamp=SINCE)], True, NO_POD),
@@ -120,7 +122,8 @@ HELD = ", and claims hold its devices"
         (DRA, None, [_claim()], [_pod("True")], True, ""),
     ],
     ids=[
-        "no driver", "of another driver", "at work", "not as a pod", "slices without a pod", "labelled", "held", "crashes",
+        "no driver", "of another driver", "at work", "not as a pod", "slices without a pod", "labelled",
+        "uninstalled a moment ago", "labelled, pods unseen", "held", "crashes",
         "on its way out", "no devices", "silent", "unseen", "pods unseen", "slices unseen",
     ],
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """The answer: one line first, then admission's part, the scheduler's, the nodes', and what would make it run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from tessera.core.dra.slices import DRIVER
 from tessera.core.planning.program import Solver
 from tessera.core.requests.asking import alternatives_of, asked
 from tessera.core.requests.record import RECORD_ANNOTATION, asked_first
+from tessera.core.text import age
 from tessera.diagnosis.admission import (
     admission_of,
     by_controller,
@@ -30,6 +31,7 @@ from tessera.diagnosis.waiting import Cause, Waiting, WaitingPods
 from tessera.inventory.presence import Presence
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.controllers import EventIn
+from tessera.protocol.kubernetes.objects import seconds
 
 _DENIED: Final = "denied the request: "
 
@@ -114,7 +116,8 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve
 
 def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diagnosis:
     judge, seen = WaitingPods(seen), replace(seen, offers=seen.offers.without(one.pod))
-    status, node, key = one.state.status, one.pod.node_name, Key(one.pod.namespace, one.pod.name)
+    status, node = one.state.status, one.pod.node_name
+    drivers = seen.inventory.dra.drivers_of(Key(one.pod.namespace, one.pod.name))
     title = one.name if target.workload is None else f"{target.title}: {one.name}"
     found = Diagnosis(
         target.title, "", "", tuple(admission_of(seen, one.pod, one.created)), tuple(_words(one))
@@ -125,12 +128,12 @@ def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diag
 
     def plainly(cause: Cause, text: str) -> Diagnosis:
         plain = replace(found, cause=cause, answer=f"{title} {text}")
-        own = cause in (Cause.STARTS, Cause.ENDING) and seen.inventory.dra.holds(DRIVER, key)
+        own = cause in (Cause.STARTS, Cause.ENDING) and DRIVER in drivers
         driver = seen.presences.drivers.get(node) if own else None
         return plain if driver is None else _with_part(seen, plain, driver)
 
     if one.state.metadata.deletion_timestamp:
-        return plainly(Cause.ENDING, f"is ending{f' on node {node}' if node else ''}")
+        return plainly(Cause.ENDING, f"is ending{_ends(seen, one, drivers)}")
     if status.phase in ("Succeeded", "Failed"):
         told = status.message or status.reason
         return plainly(Cause.OVER, f"has ended ({status.phase}{f': {told}' if told else ''})")
@@ -146,6 +149,27 @@ def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diag
         starts = plainly(Cause.STARTS, f"has node {node}{got} and starts{told}")
         return replace(starts, remedies=(*starts.remedies, *on_start(node, told)))
     return plainly(Cause.RUNS, f"runs on node {node}{got}")
+
+
+def _ends(seen: Evidence, one: SeenPod, drivers: Collection[str]) -> str:
+    """Where a pod that is to be deleted still is, and what it waits for."""
+    metadata, node = one.state.metadata, one.pod.node_name
+    if metadata.finalizers and (not node or one.state.status.phase in ("Succeeded", "Failed")):
+        return f": a controller must remove its finalizer {', '.join(metadata.finalizers)}"
+    if not node:
+        return ""
+    over = seconds(metadata.deletion_timestamp) or seen.now  # the time of the deletion, and the grace period
+    if over > seen.now:
+        return f" on node {node}: its containers have {int(over - seen.now)} s left to end"
+    text = f" on node {node}: its containers' time has been over {age(seen.now, over)}, and the kubelet has not reported their end"
+    found = seen.inventory.capacity.get(node)
+    if found is not None and not found.ready:
+        return f"{text}; the node is not ready"
+    return text + (
+        f"; it does so once driver {', '.join(sorted(drivers))} has released the pod's claim"
+        if drivers
+        else ""
+    )
 
 
 def _with_part(seen: Evidence, found: Diagnosis, part: Presence) -> Diagnosis:

@@ -101,12 +101,12 @@ class DraInventory:
                 found.setdefault(Key(claim.namespace, pod), Counter()).update(resources)
         return found
 
-    def holds(self, driver: str, pod: Key) -> bool:
-        """Whether a pod has devices of a driver by a claim."""
+    def drivers_of(self, pod: Key) -> set[str]:
+        """The drivers whose devices a pod has by claims."""
         own = (
             one for one in self._claims.values() if one.namespace == pod.namespace and pod.name in one.pods
         )
-        return any(pool.driver == driver for one in own for pool, _ in one.holds)
+        return {pool.driver for one in own for pool, _ in one.holds}
 
     def free(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         """Node → extended resource → devices that no claim holds.

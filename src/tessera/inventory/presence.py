@@ -96,7 +96,8 @@ def drivers_of(
 ) -> dict[str, Presence]:
     """The DRA driver by node, wherever one should be: the node has its pod, its ResourceSlices or its label, or claims hold its devices.
 
-    `slices`, `pods`: None where they could not be read. `installed`: the driver runs as pods, so that a node without one has none.
+    `slices`, `pods`: None where they could not be read. `installed`: the driver runs as pods, so that a node without one has none. So
+    does the node's label, by which the chart chooses: the kubelet keeps the slices of a driver that is gone for 30 seconds.
     """
     offering = None if slices is None else {one.spec.node_name for one in slices if one.spec.driver == DRIVER}
     held = {node_of(r.pool) for one in claims for r in one.status.results if r.driver == DRIVER}
@@ -113,7 +114,9 @@ def drivers_of(
         part, ready = f"the DRA driver of node {node.name}", any(pod.ready for pod in own)
         if own and not ready:
             found[node.name] = _unready(part, own[0], now)
-        elif (offers and not installed) or (ready and (offers or not holds)):
+        elif (offers and not (installed or (labelled and pods is not None))) or (
+            ready and (offers or not holds)
+        ):
             found[node.name] = Presence(part)
         else:
             why = "it has no ResourceSlices" if ready or pods is None else "no pod of it runs there"

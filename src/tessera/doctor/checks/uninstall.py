@@ -1,10 +1,11 @@
 """Checks before an uninstall: what pods hold of the DRA driver, who waits for it, and what stays in the cluster."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from tessera.core.dra.naming import node_of
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL
@@ -12,6 +13,7 @@ from tessera.core.requests.asking import alternatives_of
 from tessera.core.text import first_of, number_of
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, warning
+from tessera.inventory.presence import Presence
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn
 from tessera.protocol.kubernetes.pod import PodMetadata
@@ -47,11 +49,28 @@ def held(seen: Evidence) -> Iterator[Finding]:
         owner = f" of {metadata.controller.kind} {metadata.controller.name}" if metadata.controller else ""
         devices = ", ".join(_devices(one) for one in claims)
         names = first_of([one.metadata.name for one in claims], _MOST_NAMED)
+        then, commands = "end it before you uninstall", [f"kubectl describe {kind} -n {space} {name}"]
+        if gone := _unavailable(claims, seen):
+            then = f"now {gone.words(seen.now)}. {'Install the driver again' if not seen.dra.drivers else 'See that it runs'}, then end the {kind}"
+            commands.insert(0, gone.command)
+        elif metadata.deletion_timestamp:
+            then = "wait until it is gone before you uninstall"
         yield problem(
             f"{kind} {space}/{name}{owner} holds {devices} (claim {names}). Only the driver can end a claim, so without the driver the "
-            f"{kind} stays in Terminating: {'wait until it is gone' if metadata.deletion_timestamp else 'end it'} before you uninstall",
-            f"kubectl describe {kind} -n {space} {name}",
+            f"{kind} stays in Terminating: {then}",
+            *commands,
         ).of("devices of the DRA driver are held", f"{kind} {space}/{name}")
+
+
+def _unavailable(claims: Iterable[ClaimIn], seen: Evidence) -> Presence | None:
+    """The driver of a node with devices of these claims, where it is not at work."""
+    found = (
+        seen.cluster.presences.drivers.get(node_of(r.pool))
+        for one in claims
+        for r in one.status.results
+        if r.driver == DRIVER
+    )
+    return next((one for one in found if one is not None and not (one.at_work or one.starts)), None)
 
 
 def _devices(claim: ClaimIn) -> str:

@@ -34,11 +34,17 @@ def installed(seen: Evidence) -> Iterator[Finding]:
     """There is a webhook configuration, and it leads to a webhook that exists."""
     names, found = seen.names, seen.configuration
     if found is None:
-        yield problem(
-            f"there is no MutatingWebhookConfiguration {names.configuration}: no pod is changed",
+        missing = f"there is no MutatingWebhookConfiguration {names.configuration}: no pod is changed"
+        command = (
             f"helm install tessera charts/tessera -n {names.namespace} --create-namespace "
-            "--set image.repository=REGISTRY/tessera --set config.mode=observe",
+            "--set image.repository=REGISTRY/tessera --set config.mode=observe"
         )
+        others = [("device plugin", seen.plugins), ("DRA driver", seen.dra.drivers)]
+        alone = " and ".join(f"the {part}" for part, there in others if there)
+        if alone and seen.deployment is None:
+            yield note(f"the webhook is not installed, and {alone} can do without it; {missing}", command)
+        else:
+            yield problem(missing, command)
         return
     if not found.webhooks:
         yield problem(
@@ -74,6 +80,8 @@ def running(seen: Evidence) -> Iterator[Finding]:
         yield from replicas(seen.deployment, seen.webhook_pods, seen, usual=3)
     elif seen.answers:
         yield note(f"{missing}, and the webhook answers: it runs outside the cluster, or under another name")
+    elif seen.configuration is None and "configuration" not in seen.unseen:
+        yield not_applicable("it is not installed")
     else:
         yield problem(missing, f"kubectl get deployments -n {namespace}")
 

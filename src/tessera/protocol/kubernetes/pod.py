@@ -42,6 +42,7 @@ class PodMetadata(CommonMetadata):
 
     generate_name: str = ""
     annotations: msgspec.Raw = ABSENT
+    finalizers: list[str] | None = None
 
     @property
     def queued(self) -> bool:
