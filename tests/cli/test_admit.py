@@ -111,6 +111,17 @@ def test_nothing_to_decide(tessera, text):
     )
 
 
+@pytest.mark.parametrize("text", ["kind: List\nitems: []\n", '{"kind": "PodList", "items": []}'])
+def test_no_pods_are_counted_alike(tessera, text):
+    """An empty list of pods is counted as those of a cluster without pods are; an empty file is none."""
+    nodes = ("--nodes", NODES / "small.yaml", "-o", "summary")
+    Path("none.yaml").write_text(text)
+    code, out, _ = tessera("admit", "-f", "none.yaml", *nodes)
+    assert (code, out) == (0, "0 pods, 0 of them ask for GPUs: 0 would be changed, 0 would be rejected\n")
+    Path("none.yaml").write_text("")
+    assert tessera("admit", "-f", "none.yaml", *nodes) == (2, "", "tessera: none.yaml: no objects\n")
+
+
 def test_namespaces_are_no_nodes(tessera):
     """Namespaces alone are not a cluster."""
     Path("ns.yaml").write_text("kind: Namespace\nmetadata: {name: team}\n")

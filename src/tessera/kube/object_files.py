@@ -77,11 +77,17 @@ def naming(where: str) -> Iterator[None]:
         raise InvalidInput(f"{where}: {error}") from error
 
 
-def documents_in(file: str) -> list[dict[str, Any]]:
-    """The objects in a file as documents, those of Lists taken out."""
+def documents_in(file: str, *, none_of_a_list: bool = False) -> list[dict[str, Any]]:
+    """The objects in a file as documents, those of Lists taken out.
+
+    No objects are what a kubectl that failed leaves behind; `none_of_a_list`: a List without any is an answer too.
+    """
     documents = yaml.load_all(read_file(file), called(file))
     with naming(called(file)):
-        return items(documents)
+        found = items(documents)
+        if not (found or (documents and none_of_a_list)):
+            raise InvalidInput("no objects")
+        return found
 
 
 def objects_in(paths: Iterable[str]) -> Iterator[FileObject]:

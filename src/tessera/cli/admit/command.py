@@ -113,7 +113,8 @@ def command(
         )
     if node_files and cluster != NO_CLUSTER:
         raise click.UsageError("--nodes reads files: it does not go with --kubeconfig or --context")
-    given = [(file, _objects(file)) for file in files_in(files)]
+    counts = output.form == "summary"
+    given = [(file, documents_in(file, none_of_a_list=counts)) for file in files_in(files)]
     if node_files:
         (offers, at_work, used), space = _offers_in(node_files, decides_by), namespace or "default"
         unknown = "its Lease is not among the files"
@@ -123,7 +124,7 @@ def command(
     policy = used.policy
     offers.put_controller(at_work is not False)
     _put_from(given, offers, space)
-    if output.form == "summary":
+    if counts:
         begin = partial(Summary, offers, policy, space)
         summary = _counted(given, begin()) if files else cluster.run(partial(_count_pods, begin=begin))
         click.echo(summary.text(Style.of(sys.stdout)))
@@ -210,13 +211,6 @@ def _admitted(given: _Given, offers: Offers, policy: Policy, namespace: str) -> 
     for file, found in given:
         with naming(called(file)):
             yield from [admit(one, offers, policy, namespace, known) for one in found]
-
-
-def _objects(file: str) -> list[dict[str, Any]]:
-    """The objects in a file; none at all is what a kubectl that failed leaves behind."""
-    if not (found := documents_in(file)):
-        raise InvalidInput(f"{called(file)}: no objects")
-    return found
 
 
 def _print(results: list[Admitted], offers: Offers, used: UsedPolicy, output: Output) -> None:
