@@ -381,15 +381,21 @@ def test_the_page_behind_a_port_forward(installed: Installation) -> None:
 
 @contextlib.contextmanager
 def _passing_pod(cluster: ClusterWithNode) -> Iterator[None]:
-    """A pod with a device that never runs, since its image is not there: all that namespaces are counted by."""
+    """A pod with another slice than it asked for that never runs, since its image is not there: all that is counted, whatever the layout."""
     with cluster.namespace() as namespace:
         container = {
             "name": "main",
             "image": "none.invalid/none",
-            "resources": {"limits": {f"{MIG}2g.20gb": "1"}},
+            "resources": {"limits": {f"{MIG}7g.70gb": "1"}},
         }
         body = {"metadata": {"name": "starts"}, "spec": {"containers": [container]}}
-        cluster.api.create(pods_path(namespace), body)
+
+        def created() -> bool:  # the webhook rejects it until it knows what the node offers
+            with contextlib.suppress(ApiError):
+                return bool(cluster.api.create(pods_path(namespace), body))
+            return False
+
+        cluster.wait(created, what="a pod that falls back")
         cluster.wait_for_pod_bound("starts", namespace=namespace)
         yield
 

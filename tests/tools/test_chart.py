@@ -1,6 +1,7 @@
 """The chart and what is made from it, as far as that can be seen without helm."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX
+from tessera.doctor.examination import CHECKS
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
 
@@ -53,6 +55,25 @@ def test_default_values_are_valid_and_complete():
         "image",
     ):
         assert set(values[section]) == set(document["properties"][section]["properties"])
+
+
+def test_helm_test_checks_the_whole_installation():
+    """Every check of the doctor but those that are about the cluster's own nodes, pods and classes."""
+    of_the_cluster = {
+        "layouts",
+        "silent",
+        "classes",
+        "pools",
+        "counters",
+        "score",
+        "cdi",
+        "offers",
+        "refused",
+        "pending",
+    }
+    template = (CHART / "templates/tests/doctor.yaml").read_text()
+    [named] = re.findall(r"range list ([^}]*)", template)
+    assert named.replace('"', "").split() == [one.name for one in CHECKS if one.name not in of_the_cluster]
 
 
 def test_versions_agree():
