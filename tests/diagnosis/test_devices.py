@@ -194,6 +194,17 @@ async def test_a_node_that_moved_to_dra(labels: Any, slices: Any, answer: str):
     assert not any("recover" in one.text or "comes back" in one.text for one in found.remedies)
 
 
+async def test_a_node_that_moved_to_dra_offers_nothing_of_its_plugin():
+    """Where no DeviceClass stands for what the plugin offered, the pod waits for it in vain: what would be decided now says the same."""
+    moved = node("a", {"2g.20gb": 0}, capacity={"2g.20gb": 4}, labels={"tessera.dev/devices": "dra"})
+    objects = {kinds.NODES: [moved, node("b", {"1g.10gb": 4})], kinds.PODS: [pod("p", {"2g.20gb": 1})]}
+    found = await why("p", objects)
+    assert found.answer == "pod team/p waits: no node offers 1 × 2g.20gb"
+    assert found.admission[-1] == (
+        "created now it would be changed: 2g.20gb is not offered, 1g.10gb is the first that is"
+    )
+
+
 async def test_a_container_that_the_kubelet_takes_for_a_device_plugins():
     """After a node's move to DRA the kubelet starts no container with what the plugin served: the remedy is named."""
     said = (

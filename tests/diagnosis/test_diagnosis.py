@@ -641,7 +641,10 @@ async def test_pods_that_do_not_wait_for_a_node(given: Any, cause: str, answer: 
     """Gated, ended, ending and starting pods are told from those that wait; one that ends is told what it waits for."""
     dark = node("dark", {"1g.10gb": 1})
     dark["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    objects = {kinds.NODES: [node("a", {"1g.10gb": 1}), dark], kinds.PODS: [pod("p", {"1g.10gb": 1}, **given)]}
+    objects = {
+        kinds.NODES: [node("a", {"1g.10gb": 1}), dark],
+        kinds.PODS: [pod("p", {"1g.10gb": 1}, **given)],
+    }
     found = await why("p", objects)
     assert (found.cause, found.answer) == (cause, f"pod team/p {answer}")
 

@@ -17,6 +17,7 @@ ONE, TWO, THREE, GPU = resource("1g.10gb"), resource("2g.20gb"), resource("3g.30
 STATE, COUNT, PRODUCT = "nvidia.com/mig.config.state", "nvidia.com/gpu.count", "nvidia.com/gpu.product"
 EIGHT = {TWO + ".count": "8"}
 CARDS = {PRODUCT: "NVIDIA-H999-70GB", COUNT: "4"}  # which stands in no table
+DEVICES, ONE = "tessera.dev/devices", resource("1g.10gb")
 REAL = {PRODUCT: "NVIDIA-A100-SXM4-80GB", COUNT: "4"}
 LAYOUT = """
 version: v1
@@ -160,6 +161,31 @@ def test_without_a_past():
     """Who keeps no view over time goes by the status alone."""
     assert not read_node(raw({**CARDS, **EIGHT}, LAYOUT)).offer.counts
     assert read_node(raw(EIGHT, capacity={"2g.20gb": 6})).offer.counts == ((TWO, 6),)
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity", "counts"),
+    [
+        ({DEVICES: "dra"}, {"2g.20gb": 6, "gpu": 1}, ()),
+        ({DEVICES: "plugin"}, {"2g.20gb": 6}, ((TWO, 6),)),
+        ({STATE: "success", ONE + ".count": "7"}, {"2g.20gb": 6}, ()),
+        ({STATE: "pending", ONE + ".count": "7"}, {"2g.20gb": 6}, ((TWO, 6),)),
+        ({STATE: "success", TWO + ".count": "6"}, {"2g.20gb.shared": 12}, ((TWO + ".shared", 12),)),
+    ],
+    ids=["moved to DRA", "moved back", "cut", "being cut", "shared"],
+)
+def test_a_capacity_of_the_past_is_no_offer(labels, capacity, counts):
+    """The kubelet remembers a plugin for five minutes: what its node has given up is not away for a moment, for those who know no past."""
+    assert read_node(raw(labels, capacity=capacity)).offer.counts == counts
+
+
+def test_a_node_that_moves_to_dra():
+    """To a replica that saw it, what the plugin offered counts for two minutes: DRA may serve it by then. The capacity stays for longer."""
+    replica = Replica()
+    assert replica.sees(**{"2g.20gb": 8}) == {TWO: 8}
+    assert replica.sees({DEVICES: "dra"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0}) == {TWO: 8}
+    assert replica.later(119) == {TWO: 8}
+    assert replica.later(2) == {}
 
 
 texts = (

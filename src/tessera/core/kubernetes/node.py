@@ -113,7 +113,7 @@ class Node:
         if not resource.startswith(MIG_PREFIX) or self.labels.get(LAYOUT_STATE_LABEL) != "success":
             return False
         counted = [key for key in self.labels if key.startswith(MIG_PREFIX) and key.endswith(".count")]
-        return bool(counted) and f"{resource}.count" not in counted
+        return bool(counted) and f"{resource.removesuffix('.shared')}.count" not in counted
 
     def amount(self, resource: str) -> Number | None:
         """How much it has of any resource; None where a node that says nothing may have any amount."""

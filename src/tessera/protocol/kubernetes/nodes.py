@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -90,7 +91,7 @@ def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
     if spec.unschedulable and CORDONED not in taints:  # its controller adds it a moment later
         taints = (*taints, CORDONED)
     amounts = _kept_once(allocatable, where + ".allocatable")
-    return Node(
+    node = Node(
         name=intern(one.metadata.name),  # a label says it again
         labels={intern(key): intern(value) for key, value in labels.items()},
         taints=taints,
@@ -98,6 +99,10 @@ def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
         unavailable=_unavailable(amounts, status.capacity or {}, keep, where + ".capacity"),
         ready=status.ready,
     )
+    if any(map(node.is_stale, node.unavailable)):
+        lasting = {name: amount for name, amount in node.unavailable.items() if not node.is_stale(name)}
+        return replace(node, unavailable=lasting)
+    return node
 
 
 def _unavailable(
