@@ -110,7 +110,9 @@ async def test_a_driver_that_is_gone_already(ends: bool) -> None:
     if ends:
         pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
     objects = cluster(pod, claims=[claim("c", "gpu-0", pods=("holds",))], at_work=False)
-    why = "now the DRA driver of node n1 is unavailable: no pod of it runs there, and claims hold its devices. "
+    why = (
+        "now the DRA driver of node n1 is unavailable: no pod of it runs there, and claims hold its devices. "
+    )
     for installed, then in (
         (True, "See that it runs, then end the pod"),
         (False, "Install the driver again, then end the pod"),

@@ -805,6 +805,22 @@ async def test_where_nothing_is_installed_little_is_well():
     assert seen == {"version", "installed", "offers", "pending"}
 
 
+@pytest.mark.parametrize(("mode", "told"), [("observe", True), ("enforce", False)])
+async def test_namespaces_that_act_while_the_rest_observes(mode, told):
+    """Who went back to observing sees in which namespaces the webhook still acts: their label wins."""
+    objects = healthy(authority())
+    objects[kinds.CONFIG_MAPS][0]["data"]["config.yaml"] = f"mode: {mode}"
+    _label("enforce")(objects)
+    found = await examined(objects, now=NOW)
+    assert [one.text for one in found.of("selection")] == (
+        [
+            "the configuration's mode is observe, and the webhook changes pods in 1 namespace labelled gpu-webhook=enforce: default"
+        ]
+        if told
+        else []
+    )
+
+
 async def test_exempt_namespace_with_gpu_pods_is_a_note():
     """An exemption is the operator's wish: it is told, not complained about."""
     from tests.doctor.clusters import gpu_pod

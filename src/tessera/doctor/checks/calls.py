@@ -6,10 +6,11 @@ from typing import Final
 
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.admission.policy import DRA_ANNOTATION, Dra
+from tessera.core.admission.policy import DRA_ANNOTATION, Dra, Mode
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.text import first_of, number_of
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.kube.view.lease import CONTROLLER
@@ -95,6 +96,12 @@ def selection(seen: Evidence) -> Iterator[Finding]:
             )
         if found == value and namespace.name in with_gpus:
             yield note(f"namespace {namespace.name} is exempt ({label}={value}), and GPU pods run in it")
+    acting = [one.name for one in seen.namespaces if one.labels.get(label) == Mode.ENFORCE.value]
+    if acting and seen.webhooks and seen.cluster.policy.mode is Mode.OBSERVE:
+        yield note(
+            f"the configuration's mode is observe, and the webhook changes pods in {number_of(len(acting), 'namespace')} labelled "
+            f"{label}={Mode.ENFORCE.value}: {first_of(acting, 3)}"
+        )
 
 
 def policy(seen: Evidence) -> Iterator[Finding]:
