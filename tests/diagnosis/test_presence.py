@@ -138,8 +138,10 @@ REPAIR = [("the DRA driver of node a runs again", ("kubectl logs -n gpu-webhook 
         ({"status": {"phase": "Pending"}}, "has node a and starts"),
         (
             {"metadata": {"deletionTimestamp": SINCE}},
-            "is ending on node a: its containers' time has been over for 40 min, and the kubelet has not reported their end; "
-            "it does so once driver gpu.tessera.dev has released the pod's claim",
+            (
+                "is ending on node a: its containers' time has been over for 40 min, and the kubelet has not reported their end; "
+                "it does so once driver gpu.tessera.dev has released the pod's claim"
+            ),
         ),
     ],
     ids=["starts", "ends"],

@@ -105,7 +105,8 @@ def test_pods_of_a_decided_template_keep_the_decision(has):
     assert answer["allowed"]
     assert "patch" not in answer
     waits = any(
-        one.endswith("waits as it is (decided when its workload was created)") for one in answer.get("warnings", ())
+        one.endswith("waits as it is (decided when its workload was created)")
+        for one in answer.get("warnings", ())
     )
     assert waits is ("1g.10gb" not in has)
 

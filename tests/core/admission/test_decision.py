@@ -332,7 +332,7 @@ def test_exempt_namespace():
     ("asks", "annotations", "rules", "words"),
     [
         ({"2g.20gb": 99}, {}, "", "asked for nvidia.com/mig-2g.20gb: 99"),
-        ({"2g.20gb": 1}, {MIN_MEMORY: "20"}, "", "metadata.annotations[gpu-webhook.k8s.io/min-memory]: \"20\""),
+        ({"2g.20gb": 1}, {MIN_MEMORY: "20"}, "", 'metadata.annotations[gpu-webhook.k8s.io/min-memory]: "20"'),
         ({"2g.20gb": 1}, {POLICY: "nevr"}, "", "metadata.annotations[gpu-webhook.k8s.io/fallback-policy]:"),
         ({f"1g.{i}gb": 1 for i in range(1, 10)}, {}, "", "asked for nvidia.com/mig-1g.1gb: 1, nvidia.com"),
         ({"1g.10gb": 1, "gpu": 1}, V100, "injection: {resourceMap: {V100: {nvidia.com/gpu: {}, nvidia.com/mig-1g.10gb: {}}}}", "GPU type V100: the pod asks for"),
@@ -345,12 +345,8 @@ def test_bound_pods_are_never_rejected(bound, asks, annotations, rules, words):
     assert isinstance(free, Denied)
     decision = decided(pod(container(**asks), annotations=annotations, **bound), *nodes, rules=rules)
     assert isinstance(decision, Allowed)
-    assert decision.warnings[0].startswith(
-        f'bound to node "small", so left as it is: {words}'
-    )
-    assert decision.reason.endswith(
-        f'bound to node "small", so left as it is: {free.message}'
-    )
+    assert decision.warnings[0].startswith(f'bound to node "small", so left as it is: {words}')
+    assert decision.reason.endswith(f'bound to node "small", so left as it is: {free.message}')
 
 
 def test_bound_pods_get_their_limits():
