@@ -19,7 +19,7 @@ from tessera.protocol.admission import patch
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
-from tessera.protocol.kubernetes.workloads import Place, title_of, written
+from tessera.protocol.kubernetes.workloads import FieldPath, title_of, written
 from tessera.webhook.reviewed import KnownReviews, Reviewed, review_pod, review_templates
 
 
@@ -28,7 +28,7 @@ class Admitted:
     """One object, and what became of it: a reviewed for each of its pod templates, by place."""
 
     before: dict[str, Any]
-    reviewed: Mapping[Place, Reviewed]
+    reviewed: Mapping[FieldPath, Reviewed]
 
     @property
     def after(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Admitted:
         namespace = next((one.pod.namespace for one in self.reviewed.values()), "")
         return title_of(self.before, namespace=namespace)
 
-    def title_at(self, place: Place) -> str:
+    def title_at(self, place: FieldPath) -> str:
         """The same, with the place of a template where there are several."""
         return f"{self.title}, {written(place)}" if len(self.reviewed) > 1 else self.title
 

@@ -25,7 +25,7 @@ from tessera.core.values import value
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
-from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of, written
+from tessera.protocol.kubernetes.workloads import FieldPath, templates_of, title_of, written
 
 Decide = Callable[[Pod, ClusterView, Policy], Decision]
 Review = Callable[[Request, ClusterView, Policy], "Reviewed"]
@@ -84,7 +84,7 @@ def review_pod(request: Request, view: ClusterView, policy: Policy, decide: Deci
 
 def review_templates(
     one: dict[str, Any], view: ClusterView, policy: Policy, namespace: str, review_one: Review = review_pod
-) -> dict[Place, Reviewed]:
+) -> dict[FieldPath, Reviewed]:
     """Review each pod template of an object, by its place; an object that makes no pods has none."""
     templates = templates_of(one)
     if not templates:
@@ -115,7 +115,7 @@ def _request(pod: dict[str, Any], namespace: str) -> Request:
     )
 
 
-def _below(place: Place, reviewed: Reviewed) -> Reviewed:
+def _below(place: FieldPath, reviewed: Reviewed) -> Reviewed:
     """A reviewed pod, with operations on the object that the pod is a template of."""
     root = "".join(f"/{patch.escape(str(step))}" for step in place)
 
@@ -165,7 +165,7 @@ def _containers(template: dict[str, Any]) -> int:
     return sum(len(one) for one in lists if isinstance(one, list))
 
 
-def _together(every: Mapping[Place, Decision]) -> Decision:
+def _together(every: Mapping[FieldPath, Decision]) -> Decision:
     """One decision for several templates: rejected if one is, changed if one is."""
     for place, one in every.items():
         if isinstance(one, Denied):

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from tessera.node.dra import kubelet
-from tessera.node.dra.kubelet import Endpoint
+from tessera.node.dra.kubelet import DriverEndpoint
 from tessera.node.metrics import DraMetrics
 from tessera.node.rpc import serve
 
@@ -21,7 +21,7 @@ def bound(path: Path) -> None:
 def test_cleaning_leaves_our_own_sockets():
     """What killed processes left is removed; a socket of ours that does not listen yet is not."""
     with tempfile.TemporaryDirectory() as folder:
-        endpoint = Endpoint(Path(folder), "mine", [], DraMetrics())
+        endpoint = DriverEndpoint(Path(folder), "mine", [], DraMetrics())
         plugins, registry = Path(folder) / "plugins" / "gpu.tessera.dev", Path(folder) / "plugins_registry"
         for token in ("mine", "dead"):
             bound(plugins / f"{token}.sock")
@@ -46,7 +46,7 @@ def test_a_socket_that_is_gone_before_it_was_ever_seen(monkeypatch):
             return server
 
         monkeypatch.setattr(kubelet, "serve", losing)
-        endpoint = Endpoint(folder, "mine", [], DraMetrics())
+        endpoint = DriverEndpoint(folder, "mine", [], DraMetrics())
         path = folder / "plugins" / "gpu.tessera.dev" / "mine.sock"
         await endpoint.ensure_registered()
         assert not path.exists()

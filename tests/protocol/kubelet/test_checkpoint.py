@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.kubelet.checkpoint import Entry, allocated, encode
+from tessera.protocol.kubelet.checkpoint import CheckpointEntry, allocated, encode
 
 # as a kubelet 1.36 wrote it, with fewer devices and a shorter answer
 WRITTEN = b"""{"Data":{"PodDeviceEntries":[
@@ -34,7 +34,7 @@ def test_no_entries_are_null() -> None:
 
 def test_what_is_encoded_is_read() -> None:
     """A stand-in's checkpoint reads like the kubelet's."""
-    entry = Entry("uid", "main", "example.com/x", {"-1": ["a"], "0": ["b"]})
+    entry = CheckpointEntry("uid", "main", "example.com/x", {"-1": ["a"], "0": ["b"]})
     assert allocated(encode([entry])) == {("example.com/x", "a"), ("example.com/x", "b")}
 
 

@@ -16,7 +16,7 @@ from tessera.core.text import first_of, number_of
 from tessera.kube.view.policy import UsedPolicy
 from tessera.protocol import yaml
 from tessera.protocol.admission import patch
-from tessera.protocol.kubernetes.workloads import Place, items
+from tessera.protocol.kubernetes.workloads import FieldPath, items
 from tessera.webhook.offline import Admitted, admit
 
 _STEPS = {
@@ -56,7 +56,7 @@ def explainer(
     return answer
 
 
-def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, style: Style) -> str:
+def _explained(one: Admitted, place: FieldPath, offers: Offers, policy: Policy, style: Style) -> str:
     reviewed = one.reviewed[place]
     pod, decision, observes = reviewed.pod, reviewed.would, isinstance(reviewed.decision, Observed)
     lines = [style.bold(one.title_at(place))]
@@ -126,7 +126,7 @@ def _nodes(nodes: list[tuple[Node, str | None]], style: Style) -> list[str]:
     return lines
 
 
-def _diff(one: Admitted, place: Place, style: Style) -> list[str]:
+def _diff(one: Admitted, place: FieldPath, style: Style) -> list[str]:
     changed = patch.apply(one.before, one.reviewed[place].operations or one.reviewed[place].withheld)
     before, after = yaml.dump(one.before).splitlines(), yaml.dump(changed).splitlines()
     paint = {"+": style.good, "-": style.bad}

@@ -8,7 +8,7 @@ the cluster may serve.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from tessera.core.dra.slices import Group, Kind
+from tessera.core.dra.slices import DeviceGroup, Kind
 from tessera.core.kubernetes.node import MOST_OF_A_CLAIM
 from tessera.core.kubernetes.quantity import Number
 
@@ -17,7 +17,7 @@ CounterSets = Mapping[str, Mapping[str, Number]]
 _ANY_NUMBER: Final = MOST_OF_A_CLAIM
 
 
-def count(groups: Iterable[Group], sets: CounterSets, selects: Callable[[Kind], bool]) -> int:
+def count(groups: Iterable[DeviceGroup], sets: CounterSets, selects: Callable[[Kind], bool]) -> int:
     """The devices that a class selects, as many of them as the counters leave room for."""
     total = 0
     # by the first counter set that they take from
@@ -35,7 +35,7 @@ def count(groups: Iterable[Group], sets: CounterSets, selects: Callable[[Kind], 
     return total + sum(_room(sets.get(name, {}), devices) for name, devices in cut.items())
 
 
-def are_valid(groups: Iterable[Group], sets: CounterSets) -> bool:
+def are_valid(groups: Iterable[DeviceGroup], sets: CounterSets) -> bool:
     """Whether all counters that devices take from are there; a pool where one is not is no pool for the scheduler."""
     return all(
         name in sets and all(counter in sets[name] for counter, _ in taken)
@@ -44,7 +44,7 @@ def are_valid(groups: Iterable[Group], sets: CounterSets) -> bool:
     )
 
 
-def _fits(group: Group, sets: CounterSets) -> bool:
+def _fits(group: DeviceGroup, sets: CounterSets) -> bool:
     return all(amount <= sets[name][counter] for name, taken in group.consumes for counter, amount in taken)
 
 

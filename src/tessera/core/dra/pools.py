@@ -20,7 +20,7 @@ from tessera.core.dra.slices import (
     DRIVER,
     Contents,
     DeviceClass,
-    Group,
+    DeviceGroup,
     Kind,
     PoolId,
     Slice,
@@ -210,7 +210,7 @@ class Pools:
             known = self._counts[key] = self._counted(groups, slices)
         return known
 
-    def _counted(self, groups: list[Group], slices: list[Slice]) -> dict[str, int]:
+    def _counted(self, groups: list[DeviceGroup], slices: list[Slice]) -> dict[str, int]:
         sets = {name: dict(counters) for one in slices for name, counters in one.contents.counter_sets}
         if not counting.are_valid(groups, sets):
             return {}

@@ -31,7 +31,7 @@ Spots = frozenset[Spot]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeRule:
     """Nodes by rule: all of them, those that a selector's terms match, and some by name."""
 
     everywhere: bool = False
@@ -43,7 +43,7 @@ class Place:
 
 
 # one node's name; a rule; None: some way that this release does not know, so nowhere
-Where = str | Place | None
+Where = str | NodeRule | None
 
 
 def is_at(where: Where, name: str, labels: Mapping[str, str]) -> bool:
@@ -52,7 +52,7 @@ def is_at(where: Where, name: str, labels: Mapping[str, str]) -> bool:
     return where is not None and where.holds(name, labels)
 
 
-def together(places: Iterable[Where]) -> Place:
+def together(places: Iterable[Where]) -> NodeRule:
     """All nodes that any of some places means."""
     names, rules = set(), []
     for one in dict.fromkeys(places):
@@ -61,7 +61,7 @@ def together(places: Iterable[Where]) -> Place:
         elif one is not None:
             rules.append(one)
     terms = dict.fromkeys(term for one in rules for term in one.terms)
-    return Place(any(one.everywhere for one in rules), tuple(terms), frozenset(names))
+    return NodeRule(any(one.everywhere for one in rules), tuple(terms), frozenset(names))
 
 
 def spots_of(where: Where) -> Spots:
@@ -124,7 +124,7 @@ class Kind:
 Counters = tuple[tuple[str, Number], ...]
 
 
-class Group(NamedTuple):
+class DeviceGroup(NamedTuple):
     """Devices of a slice that are one to every decision."""
 
     kind: Kind
@@ -137,7 +137,7 @@ class Group(NamedTuple):
 class Contents:
     """What is in a slice: devices, or counters."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[DeviceGroup, ...] = ()
     counter_sets: tuple[tuple[str, Counters], ...] = ()
     # all of them by name, where that is asked for, tainted ones too
     devices: tuple[tuple[str, Kind], ...] = ()

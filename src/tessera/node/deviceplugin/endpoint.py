@@ -32,7 +32,7 @@ _STOP_GRACE: Final = 1.0  # seconds for answers under way when a server ends
 _LONGEST_RETRY: Final = 8.0
 
 
-class Endpoint:
+class PluginEndpoint:
     """Keeps one resource known to whatever kubelet is there."""
 
     def __init__(self, service: ResourceService, folder: Path, metrics: Metrics) -> None:

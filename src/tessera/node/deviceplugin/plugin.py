@@ -20,7 +20,7 @@ from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings, node_sources
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.allocations import A_POD, GRACE, Allocations, Holders
-from tessera.node.deviceplugin.endpoint import Endpoint
+from tessera.node.deviceplugin.endpoint import PluginEndpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.events import NodeEvents, log_health
 from tessera.node.files import PREFIX
@@ -74,7 +74,7 @@ class Plugin(Poller):
         self._holders = Holders(settings.state_dir / "holders.json", grace=GRACE * settings.tick)
         self._allocations = Allocations(settings.kubelet_dir, self._holders, self._send_again)
         self._handover = configuration.handover
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[str, PluginEndpoint] = {}
         self._published = False
         self._wanted: Sequence[Device] = ()  # by the sources, at the last poll
         self._removed: dict[Key, tuple[Device, float]] = {}  # by a layout a moment ago, and when
@@ -254,7 +254,7 @@ class Plugin(Poller):
                 lambda: self.devices,
                 self._recall,
             )
-            self._endpoints[resource] = Endpoint(service, self._folder, self.metrics)
+            self._endpoints[resource] = PluginEndpoint(service, self._folder, self.metrics)
         for resource, endpoint in self._endpoints.items():
             # a resource that has gone is published as an empty list: the node then has none of it at once
             endpoint.service.publish(sets.get(resource, DeviceSet(resource)))

@@ -35,7 +35,7 @@ _HEALTH_AGAIN: Final = 10.0  # seconds between lists of health without news
 _HEALTH_STALE: Final = 30  # seconds after which the kubelet takes an entry for unknown: its own default
 
 
-class Endpoint:
+class DriverEndpoint:
     """Serves the driver's services, and keeps them registered."""
 
     def __init__(

@@ -19,7 +19,7 @@ from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import forget_stale
 from tessera.node.dra.driver import Driver
 from tessera.node.dra.exclusive import Instance
-from tessera.node.dra.kubelet import ClaimService, Endpoint, HealthService
+from tessera.node.dra.kubelet import ClaimService, DriverEndpoint, HealthService
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import NodeEvents
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
@@ -73,7 +73,7 @@ class NodeDriver:
             health=self._health,
         )
         services = [*ClaimService(self.claims, self.metrics).handlers(), *self._health.handlers()]
-        self._endpoint = Endpoint(
+        self._endpoint = DriverEndpoint(
             settings.kubelet_dir, self._instance.token, services, self.metrics, self._health.streams.close
         )
         self._endpoint_beat = time.monotonic()

@@ -11,7 +11,7 @@ from tessera.core.dra.slices import Attribute, Kind
 MOST_KINDS: Final = 4096
 
 
-class Kinds:
+class KindCache:
     def __init__(self) -> None:
         self._kinds: WeakValueDictionary[object, Kind] = WeakValueDictionary()
         self._varied: frozenset[str] = frozenset()  # names of what is not kept, since it makes too many kinds

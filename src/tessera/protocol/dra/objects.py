@@ -15,9 +15,9 @@ from tessera.core.dra.slices import (
     Contents,
     Counters,
     DeviceClass,
-    Group,
+    DeviceGroup,
     Kind,
-    Place,
+    NodeRule,
     PoolId,
     Slice,
     Where,
@@ -25,7 +25,7 @@ from tessera.core.dra.slices import (
 )
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.requests.alternatives import Alternative, Alternatives, request_name
-from tessera.protocol.dra.kinds import Kinds
+from tessera.protocol.dra.kinds import KindCache
 from tessera.protocol.dra.names import Names
 from tessera.protocol.kubernetes.dra import (
     EXACT_COUNT,
@@ -70,7 +70,7 @@ class SliceReader:
         self._with_devices = with_devices
         self._names: Names | None = None
         self.edition = 0  # counts the changes of the names
-        self._kinds: Final = Kinds()
+        self._kinds: Final = KindCache()
         self._contents: WeakValueDictionary[object, Contents] = WeakValueDictionary()
 
     @property
@@ -112,7 +112,7 @@ class SliceReader:
         for alike, is_free in self._devices(spec):
             numbers[alike] += is_free
         groups = tuple(
-            Group(kind, number, consumes, where) for (kind, consumes, where), number in numbers.items()
+            DeviceGroup(kind, number, consumes, where) for (kind, consumes, where), number in numbers.items()
         )
         sets = tuple((sys.intern(one.name), _counters(one.counters)) for one in spec.shared_counters or ())
         devices = (
@@ -168,9 +168,9 @@ def _where(given: SliceSpec | DeviceIn) -> Where:
     if given.node_name:
         return sys.intern(given.node_name)
     if given.all_nodes:
-        return Place(everywhere=True)
+        return NodeRule(everywhere=True)
     if given.node_selector is not None:
-        return Place(terms=given.node_selector.terms())
+        return NodeRule(terms=given.node_selector.terms())
     return None
 
 

@@ -15,7 +15,7 @@ from tessera.core.errors import InvalidInput
 FILE: Final = "kubelet_internal_checkpoint"  # in the kubelet's folder of device plugins
 
 
-class Entry(msgspec.Struct, frozen=True, rename="pascal"):
+class CheckpointEntry(msgspec.Struct, frozen=True, rename="pascal"):
     """What one container has of one resource; a field that lacks is another format, and says nothing."""
 
     pod_uid: str = msgspec.field(name="PodUID")
@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class _Data(msgspec.Struct, rename="pascal"):
-    pod_device_entries: list[Entry] | None  # null: none
+    pod_device_entries: list[CheckpointEntry] | None  # null: none
     registered_devices: dict[str, list[str] | None] | None = None
 
 
@@ -47,7 +47,7 @@ def allocated(data: bytes) -> frozenset[tuple[str, str]]:
     )
 
 
-def encode(entries: Iterable[Entry]) -> bytes:
+def encode(entries: Iterable[CheckpointEntry]) -> bytes:
     """A checkpoint with these entries; for stand-ins of the kubelet."""
     return msgspec.json.encode(_Checkpoint(_Data(list(entries) or None)))
 

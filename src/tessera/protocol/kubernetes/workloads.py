@@ -27,7 +27,7 @@ _OWN_GROUPS: Final = (
     "extensions",
 )  # of those kinds: a Job of batch.volcano.sh is another
 _DEEPEST: Final = 16  # levels: a JobSet's templates are on the eighth
-Place = tuple[str | int, ...]  # the way to a value in a document
+FieldPath = tuple[str | int, ...]  # the way to a value in a document
 
 
 def items(documents: Iterable[object]) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def title_of(document: dict[str, Any], kind: str = "", namespace: str = "") -> s
     return f"{kind or document.get('kind')} {f'{namespace}/' if namespace else ''}{name}"
 
 
-def templates_of(document: dict[str, Any]) -> list[tuple[Place, dict[str, Any]]]:
+def templates_of(document: dict[str, Any]) -> list[tuple[FieldPath, dict[str, Any]]]:
     """Every pod template of an object, and where it stands; none in objects that make no pods."""
     kind = document.get("kind")
     group, slash, _ = str(document.get("apiVersion") or "").partition("/")
@@ -69,12 +69,12 @@ def templates_of(document: dict[str, Any]) -> list[tuple[Place, dict[str, Any]]]
     return list(_found(document, ())) if _is_template(document) else list(_found(spec, ("spec",)))
 
 
-def written(place: Place) -> str:
+def written(place: FieldPath) -> str:
     """A place as messages name it: `spec.tasks[0].template`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
 
 
-def _found(value: Any, place: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _found(value: Any, place: FieldPath) -> Iterator[tuple[FieldPath, dict[str, Any]]]:
     if len(place) > _DEEPEST:
         return
     if isinstance(value, dict):

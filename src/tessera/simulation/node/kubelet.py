@@ -278,7 +278,7 @@ class Kubelet:
     def _write_checkpoint(self) -> None:
         self._note()
         entries = [
-            checkpoint.Entry(pod, container, resource, {"-1": ids})
+            checkpoint.CheckpointEntry(pod, container, resource, {"-1": ids})
             for pod, containers in self._allocated.items()
             for container, held in containers.items()
             for resource, ids in held.items()

@@ -9,9 +9,9 @@ import pytest
 from tessera.core.devices.device import Device
 from tessera.core.errors import TesseraError
 from tessera.node.dra.claims.prepared import (
-    Entry,
     HeldDevice,
     Phase,
+    PreparedClaim,
     PreparedClaims,
     UnreadableEntry,
     in_the_way,
@@ -23,8 +23,8 @@ def held(device: Device, *, admin: bool = False) -> HeldDevice:
     return HeldDevice.of(device, device.id, "gpu", ("x/claim=a",), admin=admin)
 
 
-def entry(uid: str, *devices: Device, boot: str = "b", phase: Phase = Phase.COMPLETED) -> Entry:
-    return Entry(uid, "ns", f"claim-{uid}", boot, phase, tuple(map(held, devices)))
+def entry(uid: str, *devices: Device, boot: str = "b", phase: Phase = Phase.COMPLETED) -> PreparedClaim:
+    return PreparedClaim(uid, "ns", f"claim-{uid}", boot, phase, tuple(map(held, devices)))
 
 
 def store(folder: Path, boot_id: str = "b") -> PreparedClaims:

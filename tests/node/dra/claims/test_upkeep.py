@@ -7,7 +7,7 @@ import pytest
 from tessera.core.devices.device import Device
 from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims.objects import Given
-from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
+from tessera.node.dra.claims.prepared import Phase, PreparedClaim, PreparedClaims
 from tessera.node.dra.claims.preparing import _held
 from tessera.node.dra.claims.upkeep import repair
 from tessera.node.dra.slices.documents import offer
@@ -24,9 +24,9 @@ def given(*devices: Device, admin: bool = False) -> tuple[Given, ...]:
     return tuple(Given("gpu", NAMES[device.key], admin) for device in devices)
 
 
-def entry(claim: ClaimName, *found: Given) -> Entry:
+def entry(claim: ClaimName, *found: Given) -> PreparedClaim:
     held = tuple(_held(one, DEVICES[one.device], claim) for one in found)
-    return Entry(claim.uid, claim.namespace, claim.name, "b", Phase.COMPLETED, held)
+    return PreparedClaim(claim.uid, claim.namespace, claim.name, "b", Phase.COMPLETED, held)
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ class HeldDevice(msgspec.Struct, frozen=True):
         )
 
 
-class Entry(msgspec.Struct, frozen=True):
+class PreparedClaim(msgspec.Struct, frozen=True):
     """A claim that is prepared, or about to be."""
 
     uid: str
@@ -105,7 +105,7 @@ class UnreadableEntry(TesseraError):
         self.uid = path.stem
 
 
-_DECODER: Final = msgspec.json.Decoder(Entry)
+_DECODER: Final = msgspec.json.Decoder(PreparedClaim)
 
 
 class PreparedClaims:
@@ -137,14 +137,14 @@ class PreparedClaims:
                     path.unlink()
         return unreadable
 
-    def get(self, uid: str) -> Entry | None:
+    def get(self, uid: str) -> PreparedClaim | None:
         """The entry of a claim; one that cannot be read is an `UnreadableEntry`."""
         return self._read(self._path(uid))
 
-    def readable(self) -> list[Entry]:
+    def readable(self) -> list[PreparedClaim]:
         return self.read()[0]
 
-    def read(self) -> tuple[list[Entry], list[UnreadableEntry]]:
+    def read(self) -> tuple[list[PreparedClaim], list[UnreadableEntry]]:
         """Every entry, and those that cannot be read: each of these may hold anything."""
         entries, unreadable = [], []
         for path in sorted(self._folder.glob("*.json")):
@@ -158,7 +158,7 @@ class PreparedClaims:
         """The claims that have a file, readable or not."""
         return {path.stem for path in self._folder.glob("*.json")}
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: PreparedClaim) -> None:
         """Put an entry in place, whole; lock held. A power cut may lose it: entries of an earlier boot are not believed anyway."""
         write_whole(self._path(entry.uid), msgspec.json.encode(entry), lasting=False)
 
@@ -170,7 +170,7 @@ class PreparedClaims:
             raise TesseraError(f"{uid!r} is no uid of a claim")
         return self._folder / f"{uid}.json"
 
-    def _read(self, path: Path) -> Entry | None:
+    def _read(self, path: Path) -> PreparedClaim | None:
         try:
             return _DECODER.decode(path.read_bytes())
         except FileNotFoundError:
@@ -180,8 +180,8 @@ class PreparedClaims:
 
 
 def in_the_way(
-    entries: Iterable[Entry], uid: str, wanted: Sequence[HeldDevice], boot: str
-) -> list[tuple[HeldDevice, Entry]]:
+    entries: Iterable[PreparedClaim], uid: str, wanted: Sequence[HeldDevice], boot: str
+) -> list[tuple[HeldDevice, PreparedClaim]]:
     """Those of the wanted devices that another claim holds in part or in whole, and that claim."""
     others = [entry for entry in entries if entry.uid != uid and entry.boot == boot]
     return [

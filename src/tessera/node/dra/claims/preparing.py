@@ -20,9 +20,9 @@ from tessera.kube.errors import ApiError, KubeError
 from tessera.node.cdi import ClaimFiles, cdi_names
 from tessera.node.dra.claims.objects import Given, WrongClaim
 from tessera.node.dra.claims.prepared import (
-    Entry,
     HeldDevice,
     Phase,
+    PreparedClaim,
     PreparedClaims,
     UnreadableEntry,
     in_the_way,
@@ -177,7 +177,7 @@ class Claims:
 
     def _begin(
         self, claim: ClaimName, given: Sequence[Given], devices: Mapping[str, Device]
-    ) -> Entry | _Blocked:
+    ) -> PreparedClaim | _Blocked:
         """Write down that a claim is begun, if its devices are there and free."""
         with self._store.locked():
             entries, unreadable = self._store.read()
@@ -198,14 +198,18 @@ class Claims:
             others = [error for error in unreadable if error.uid != claim.uid]
             if others and not all(one.admin for one in held):
                 return _Blocked(str(others[0]))
-            entry = Entry(claim.uid, claim.namespace, claim.name, self._store.boot, Phase.STARTED, held)
+            entry = PreparedClaim(
+                claim.uid, claim.namespace, claim.name, self._store.boot, Phase.STARTED, held
+            )
             self._store.write(entry)
             return entry
 
-    def _complete(self, entry: Entry) -> None:
+    def _complete(self, entry: PreparedClaim) -> None:
         with self._store.locked():
             self._store.write(
-                Entry(entry.uid, entry.namespace, entry.name, entry.boot, Phase.COMPLETED, entry.devices)
+                PreparedClaim(
+                    entry.uid, entry.namespace, entry.name, entry.boot, Phase.COMPLETED, entry.devices
+                )
             )
 
     # ending
@@ -269,7 +273,7 @@ def _held(one: Given, device: Device, claim: ClaimName) -> HeldDevice:
     return HeldDevice.of(device, one.device, one.request, names, admin=one.admin)
 
 
-def _obstacle(given: Sequence[Given], devices: Mapping[str, Device], known: Entry | None) -> str:
+def _obstacle(given: Sequence[Given], devices: Mapping[str, Device], known: PreparedClaim | None) -> str:
     """Why these devices cannot be handed out now."""
     before = {one.device for one in known.devices} if known else set()
     for one in given:

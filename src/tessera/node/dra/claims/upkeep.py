@@ -14,7 +14,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.node.cdi import ClaimFiles, cdi_names
 from tessera.node.dra.claims.objects import Given, ReplacedClaim, WrongClaim, given
-from tessera.node.dra.claims.prepared import Entry, HeldDevice, Phase, PreparedClaims
+from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
 from tessera.protocol.kubelet.dra_messages import ClaimName
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def repair(
             if not held:
                 continue
             # completed: a container may have its devices
-            entry = Entry(claim.uid, claim.namespace, claim.name, store.boot, Phase.COMPLETED, held)
+            entry = PreparedClaim(claim.uid, claim.namespace, claim.name, store.boot, Phase.COMPLETED, held)
             store.write(entry)
             names = ", ".join(sorted(one.device for one in held))
             log.warning("%s: its record could not be read, and was rebuilt: %s", entry, names)
@@ -96,7 +96,7 @@ async def _is_gone(client: Client, pool: str, claim: ClaimName) -> bool:
     return False
 
 
-def _forget(entry: Entry, store: PreparedClaims, files: ClaimFiles) -> None:
+def _forget(entry: PreparedClaim, store: PreparedClaims, files: ClaimFiles) -> None:
     with store.locked():
         if store.get(entry.uid) == entry:
             files.remove(entry.uid)
