@@ -222,6 +222,49 @@ def test_plan_from_pending(busy):
     assert layout.resources() == {MIG + "1g.10gb": 5, MIG + "7g.70gb": 1}
 
 
+def rejected_job(parallelism):
+    """A Job that asks for what no node offers, and the event of its controller."""
+    why = 'admission webhook "gpu-allocation.k8s.io" denied the request: asked for nvidia.com/mig-7g.70gb: 1, and no node'
+    template = {"metadata": {}, "spec": pod("x", "", MIG + "7g.70gb")["spec"]}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"namespace": "team", "name": "night"},
+        "spec": {"parallelism": parallelism, "completions": 9, "template": template},
+    }
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "team", "name": "night.1"},
+        "involvedObject": {"kind": "Job", "namespace": "team", "name": "night"},
+        "reason": "FailedCreate",
+        "message": f"Error creating: {why}",
+    }
+    return job, event
+
+
+def test_plan_counts_what_was_rejected(busy, command):
+    """What a Job asked for and was rejected is demand, told apart from what waits; the same from files."""
+    objects = [pod("waits", "", MIG + "1g.10gb", 5, "Pending"), *rejected_job(2)]
+    busy.cluster.add(*objects)
+    code, out, err = busy("plan", "--from-pending")
+    assert (code, err.splitlines()) == (
+        1,
+        ["pods without a node ask for 5 × 1g.10gb", "rejected workloads ask for 2 × 7g.70gb"],
+    )
+    assert "with it 1 of 1 waiting pod and 1 of 2 rejected pods would get a place" in out.splitlines()
+    document = json.loads(busy("plan", "--from-pending", "-o", "json")[1])
+    assert document["asked"] == {"waiting": {"1g.10gb": 5}, "fellBack": {}, "rejected": {"7g.70gb": 2}}
+    assert document["waiting"]["placed"] == [
+        {"devices": {"1g.10gb": 5}, "pods": ["default/waits"]},
+        {"devices": {"7g.70gb": 1}, "pods": ["team/job/night"], "rejected": True},
+    ]
+    nodes = [gpu_node("gpu-1", LAYOUT)]
+    (command.folder / "saved.yaml").write_text("---\n".join(map(yaml.dump, nodes + objects)))
+    code, out, err = command("mig", "plan", "--from-pending", "--from", "saved.yaml")
+    assert err.splitlines()[1] == "rejected workloads ask for 2 × 7g.70gb"
+
+
 def test_plan_leaves_other_cards_alone(busy):
     """A card that the plan does not need keeps its devices, on nodes that it changes too."""
     busy.cluster.add(pod("waits", "", MIG + "7g.70gb", 1, "Pending"))

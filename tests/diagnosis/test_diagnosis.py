@@ -487,7 +487,7 @@ async def test_pods_below_a_minimum(annotations: Any, config: str, text: str):
 
 
 async def test_a_layout_for_pods_that_are_rejected():
-    """Where a card can be cut for pods that the webhook rejects, that is told as for pods that wait."""
+    """Where a card can be cut for pods that the webhook rejects, that is told as for pods that wait; the command counts them."""
     message = 'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: not offered'
     mapping = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[3g.30gb, 1g.10gb, 1g.10gb, 1g.10gb]")
     one = node("a", {"1g.10gb": 3, "3g.30gb": 1}, labels=H200, annotations={"run.ai/mig.config": mapping})
@@ -498,8 +498,45 @@ async def test_a_layout_for_pods_that_are_rejected():
     assert [(one.kind, one.text, one.commands) for one in found.remedies][-1] == (
         "layout",
         "node a is re-cut (card 0: 1 × 2g.20gb + 1 × 3g.30gb); pods that run keep what they hold",
+        ("tessera mig plan --from-pending -o runai",),
+    )
+
+
+async def test_what_a_layout_does_not_get_admitted():
+    """Pods that the webhook rejects for an annotation are not told to have a card cut."""
+    message = f'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: annotation {MINIMUM}: bad'
+    one = node("a", {"3g.30gb": 2}, labels=H200, annotations={"run.ai/mig.config": LAYOUT})
+    objects = refused(message, {"2g.20gb": 1}, annotations={MINIMUM: "bad"})
+    found = await why("rs/web", {**objects, kinds.NODES: [one]})
+    assert (found.cause, [one.kind for one in found.remedies if one.kind == "layout"]) == ("rejected", [])
+
+
+async def test_pods_that_another_webhook_rejects():
+    """Another webhook's words are not taken for Tessera's."""
+    message = 'admission webhook "validate.kyverno.svc-fail" denied the request: images must be signed'
+    found = await why(
+        "rs/web", {**refused(message, {"1g.10gb": 1}), kinds.NODES: [node("a", {"1g.10gb": 1})]}
+    )
+    assert (found.cause, found.answer, found.remedies) == (
+        "not-created",
+        f"replicaset team/web has 0 of 2 pods: they cannot be created: {message}",
         (),
     )
+
+
+async def test_a_condition_says_why_where_events_may_not_be_read():
+    """A ReplicaSet's own condition has the reason, too."""
+    message = 'admission webhook "gpu-allocation.k8s.io" denied the request: not offered'
+    objects = refused("unread", {"2g.20gb": 1}, annotations={POLICY: "larger"})
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    objects[REPLICA_SETS][0]["status"] = {"conditions": [condition]}
+    nodes = {kinds.NODES: [node("a", {"1g.10gb": 1})]}
+    found = await why("rs/web", {**objects, **nodes}, forbidden=frozenset({"events"}))
+    assert (found.cause, found.answer) == (
+        "rejected",
+        "replicaset team/web has 0 of 2 pods: the webhook rejects them: not offered",
+    )
+    assert "events" in found.unseen
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,11 @@ from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.requests.record import asked_first
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.totals import short_name
-from tessera.protocol.kubernetes.controllers import decode_event
+from tessera.protocol.kubernetes.controllers import decode_event, denial_in
 
 _MOST: Final = 100
 _MOST_DENIALS: Final = 1000
 MOST_ASKED: Final = 8  # resources of one pod that are named: as many profiles as one may ask for
-_DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
 _MOST_LAYOUTS: Final = 50
 _TOGETHER: Final = 15.0  # seconds; a kubelet reports its resources within ten
 _LONGEST: Final = 120  # characters of a layout; an annotation may have 256 KiB
@@ -95,12 +94,14 @@ def admission_of(one: DashboardPod) -> Admission:
 def read_denial(raw: bytes) -> tuple[str, Admission] | None:
     """The name of an event, and the pod that the webhook denied a controller; None where it reports something else."""
     event = decode_event(raw)
-    _, denied, reason = event.message.partition(_DENIED)
-    if not denied:
+    denial = denial_in(event.message)
+    if denial is None or not denial.is_ours:
         return None
     owner = f"{event.involved_object.kind} {event.involved_object.name}"
     when = event.last_timestamp or event.event_time or ""
-    return event.metadata.name, Admission(when, event.metadata.namespace, owner, "rejected", reason=reason)
+    return event.metadata.name, Admission(
+        when, event.metadata.namespace, owner, "rejected", reason=denial.reason
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
-from tessera.core.admission.decision import decide
+from tessera.core.admission.decision import UNMET, decide
 from tessera.core.admission.outcome import Denied
 from tessera.core.devices.capacity import pod_use
 from tessera.core.dra.slices import DRIVER
@@ -24,16 +23,14 @@ from tessera.diagnosis.admission import (
 )
 from tessera.diagnosis.changes import Remedy, repaired
 from tessera.diagnosis.devices import on_start
-from tessera.diagnosis.evidence import RECENT, Evidence, SeenPod, SeenWorkload, Target
+from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, Target
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of
 from tessera.diagnosis.remedies import Holder, by_layout, holders_of, on_nodes
 from tessera.diagnosis.waiting import Cause, Waiting, WaitingPods
 from tessera.inventory.presence import Presence
 from tessera.kube.watch.resource import Key
-from tessera.protocol.kubernetes.controllers import EventIn
-from tessera.protocol.kubernetes.objects import seconds
-
-_DENIED: Final = "denied the request: "
+from tessera.protocol.kubernetes.controllers import EventIn, denial_in, latest_refusal
+from tessera.protocol.kubernetes.objects import ObjectReference, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +69,14 @@ def _diagnosed(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
 
 
 def _refusal(seen: Evidence, workload: SeenWorkload) -> EventIn | None:
-    """The latest event on why a workload that has too few pods gets no more."""
+    """Why a workload that has too few pods gets no more: the latest event, else its condition."""
     if workload.pods >= workload.state.wanted:
         return None
-    found = [one for one in workload.events if one.reason == "FailedCreate"]
-    recent = [one for one in found if not one.last_seen or seen.now - one.last_seen < RECENT]
-    return recent[-1] if recent else None
+    if (found := latest_refusal(workload.events, seen.now)) is not None or not workload.state.failure:
+        return found
+    kind, _, name = workload.title.partition(" ")
+    about = ObjectReference(kind, name.rpartition("/")[2])
+    return EventIn(involved_object=about, message=workload.state.failure)
 
 
 def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve: Solver) -> Diagnosis:
@@ -94,11 +93,13 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve
         about, remedies = refusal.involved_object, tuple(by_quota(exceeded, pod.namespace))
         told = f"{about.kind} {about.name} was told: {message}"
         return Diagnosis(title, Cause.QUOTA, answer, (*admission, told), remedies=remedies)
-    if _DENIED in message and "admission webhook" in message:
-        reason = message.partition(_DENIED)[2]
+    if (denial := denial_in(message)) is not None and denial.is_ours:
+        reason = denial.reason
         now = decide(pod, seen.offers, seen.policy)
         if isinstance(now, Denied):
-            remedies = (*by_policy(seen, pod), *by_layout(seen, pod, pod_use(pod, "Pending"), solve))
+            remedies = tuple(by_policy(seen, pod))
+            if now.code in UNMET:  # else no layout gets it admitted
+                remedies += tuple(by_layout(seen, pod, pod_use(pod, "Pending"), solve))
             same = f"would be rejected: {reason}"  # which is the answer
             admission = tuple(
                 line.replace(same, "would be rejected for the same reason") for line in admission

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -36,10 +36,6 @@ from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.nodes import GpuNode
-
-# Seconds. A controller tries again after 1000 s at the latest (client-go's DefaultControllerRateLimiter): after this long
-# without a new event it has stopped trying, or succeeded.
-RECENT: Final = 1800.0
 
 
 @dataclass(slots=True)

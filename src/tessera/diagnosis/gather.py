@@ -1,6 +1,6 @@
 """Reading what a diagnosis needs: one pod or workload, and the cluster around it. Reads only, each thing once."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.paths import CALLED, POD_KINDS, collection, path_of
 from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
@@ -55,20 +55,7 @@ from tessera.protocol.kubernetes.workloads import template_of
 
 _APPS: Final = "apps/v1"
 _POD: Final = "pod"
-# kind → the kind as objects have it, where it is read, and all names that kubectl knows for it
-_KINDS: Final[Mapping[str, tuple[str, str, str, tuple[str, ...]]]] = {
-    _POD: ("Pod", "v1", "pods", ("po",)),
-    "deployment": ("Deployment", _APPS, "deployments", ("deploy",)),
-    "replicaset": ("ReplicaSet", _APPS, "replicasets", ("rs",)),
-    "statefulset": ("StatefulSet", _APPS, "statefulsets", ("sts",)),
-    "daemonset": ("DaemonSet", _APPS, "daemonsets", ("ds",)),
-    "replicationcontroller": ("ReplicationController", "v1", "replicationcontrollers", ("rc",)),
-    "job": ("Job", "batch/v1", "jobs", ()),
-}
-_CALLED: Final = {
-    name: kind for kind, (_, _, plural, short) in _KINDS.items() for name in (kind, plural, *short)
-}
-KINDS: Final = tuple(sorted(_CALLED))  # for completion
+KINDS: Final = tuple(sorted(CALLED))  # for completion
 CONFIGURATION: Final = "the webhook's configuration"  # as what could not be read
 PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 
@@ -82,20 +69,11 @@ class NoSuchObject(TesseraError):
 def parse_target(text: str) -> tuple[str, str]:
     """The kind and the name of `train`, `pod/train`, `deploy/web`, `job/night`, as kubectl names them."""
     kind, slash, name = text.rpartition("/")
-    known = _CALLED.get(kind.lower().partition(".")[0]) if slash else _POD
+    known = CALLED.get(kind.lower().partition(".")[0]) if slash else _POD
     if known is None or not name:
-        kinds = ", ".join(short[0] if short else kind for kind, (_, _, _, short) in _KINDS.items())
+        kinds = ", ".join(one.short[0] if one.short else kind for kind, one in POD_KINDS.items())
         raise InvalidInput(f'"{text}" is no pod and no KIND/NAME; kinds are {kinds}')
     return known, name
-
-
-def collection(kind: str, namespace: str, name: str | None = None) -> str:
-    """Where the objects of a kind are, by any of its names, or one of them; empty for a kind that is not known."""
-    known = _CALLED.get(kind.lower())
-    if known is None:
-        return ""
-    _, version, plural, _ = _KINDS[known]
-    return path_of(version, plural, namespace=namespace, name=name)
 
 
 def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
@@ -264,7 +242,7 @@ class Gatherer:
 
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, SeenPod | None]:
         """A workload, and the one of its pods that there is most to say about."""
-        state, made = decode_workload(raw), _KINDS[kind][0]
+        state, made = decode_workload(raw), POD_KINDS[kind].kind
         document: dict[str, Any] = {**_whole(raw), "kind": made}
         template = pod_of(decode_lean_pod(msgspec.json.encode(template_of(document))), self._namespace)
         makers = {state.metadata.uid: (made, state.metadata.name)}

@@ -225,9 +225,8 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
                 changed = [n for n in place.cards if found.cards[n] != cards.present[n]]
                 cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
                 text = f"node {place.name} is re-cut ({cut}); pods that run keep what they hold"
-                # pods that were never created are not among those that such a plan is for
-                commands = ("tessera mig plan --from-pending -o runai",) if pod.name else ()
-                yield Remedy("layout", text, commands, (_offers(seen, place, found),))
+                command = "tessera mig plan --from-pending -o runai"
+                yield Remedy("layout", text, (command,), (_offers(seen, place, found),))
             return
     if not pending.waiting.to_plan:
         return

@@ -19,7 +19,6 @@ from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.gather import (
     PLUGINS,
     DraLists,
-    collection,
     devices_for_pods,
     gather_cluster,
     gather_dra,
@@ -35,12 +34,18 @@ from tessera.inventory.presence import DRIVERS, Presences, drivers_of, webhook_o
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.paths import collection, path_of
 from tessera.kube.view.lease import CONTROLLER
 from tessera.kube.view.ticket_keys import TicketSecret, secret_path
 from tessera.kube.watch.resource import FAILED_CREATES, RESOURCE_SLICES
 from tessera.protocol.configuration import webhook as configuration
-from tessera.protocol.kubernetes.controllers import PodTemplate, Workload, decode_event, decode_workload
+from tessera.protocol.kubernetes.controllers import (
+    PodTemplate,
+    Workload,
+    decode_event,
+    decode_workload,
+    denial_in,
+)
 from tessera.protocol.kubernetes.dra import ClaimTemplateIn
 from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference, decoder
 from tessera.protocol.kubernetes.pod import PodIn
@@ -250,7 +255,7 @@ class Gatherer:
             owners: dict[tuple[str, str, str], tuple[Workload | None, bool]] = {}
             for raw in page.items or ():
                 event = self._reader.readable("refusals", raw, decode_event)
-                if event is None or "denied the request" not in event.message:
+                if event is None or denial_in(event.message) is None:
                     continue
                 about = event.involved_object
                 key = about.kind, about.namespace, about.name

@@ -2,10 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
 from tessera.kube.object_files import FileObject, naming
@@ -30,8 +28,6 @@ from tessera.protocol.kubernetes.dra import (
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
-
-T = TypeVar("T")
 
 _DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "DeviceClass": decode_class,
@@ -124,14 +120,16 @@ class DraInventory:
 
     async def read(self, client: "Client") -> None:
         """Ask an API server. Slices and claims are read only if there are classes; what we may not read counts as absent."""
+        from tessera.kube.watch.listing import readable_list
+
         try:
-            classes = await _listed(client, DEVICE_CLASSES, read_class)
+            classes = await readable_list(client, DEVICE_CLASSES, read_class)
             self._objects.replace_classes(classes)
             if classes:
                 self._objects.replace_slices(
-                    await _listed(client, RESOURCE_SLICES, self._objects.reader.read)
+                    await readable_list(client, RESOURCE_SLICES, self._objects.reader.read)
                 )
-                self._replace_claims(await _listed(client, RESOURCE_CLAIMS, read_claim))
+                self._replace_claims(await readable_list(client, RESOURCE_CLAIMS, read_claim))
         except ApiError as error:
             if error.code not in (403, 404):
                 raise
@@ -175,15 +173,3 @@ class DraInventory:
     def _remove_claim(self, key: Key) -> None:
         if self._claims.pop(key, None) is not None:
             self._changed()
-
-
-async def _listed(client: "Client", resource: Resource, read: Callable[[bytes], T]) -> list[T]:
-    """All objects of a collection, without those that cannot be read."""
-    from tessera.kube.watch.listing import list_all
-
-    def readable(raw: bytes) -> T | None:
-        with suppress(InvalidInput):
-            return read(raw)
-        return None
-
-    return [one for one in await list_all(client, resource.path, {}, readable) if one is not None]

@@ -13,6 +13,7 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.inventory.demand.rejected import RejectedWorkloads
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
@@ -52,6 +53,8 @@ class Inventory:
     with_devices: bool = False  # whether to read which devices pods hold, where their kubelets write it down
     held: dict[str, set[str]] = field(default_factory=dict)  # node → ids of those devices
     dra: DraInventory = field(default_factory=DraInventory)
+    with_rejected: bool = False  # whether to read which workloads cannot create their pods
+    rejected: RejectedWorkloads = field(default_factory=RejectedWorkloads)
 
     # reading one object
 
@@ -145,6 +148,8 @@ class Inventory:
                 await read_list(client, resource.path, query, partial(_counted, begin, so_far))
         await self.dra.read(client)
         self.refresh_dra()
+        if self.with_rejected:
+            await self.rejected.read(client)
 
     def read_files(self, paths: Sequence[str]) -> None:
         """Read files with objects, as kubectl writes them."""
@@ -172,6 +177,8 @@ class Inventory:
                     self.put(self.node_of(one))
         self.dra.take_objects(others)
         self.refresh_dra()
+        if self.with_rejected:
+            self.rejected.take_objects(others)
         return {kind for kind, _, _ in seen}
 
 

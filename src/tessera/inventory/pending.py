@@ -11,7 +11,7 @@ from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.demand import Demand, demand_of
+from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
@@ -23,7 +23,11 @@ from tessera.protocol.mig.nodes import GpuNode, present_layout
 def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
     """What to read of a cluster, to know who waits in it: all resources, since pods wait for cpu and memory too."""
     return Inventory(
-        lambda _: True, selector, holds=lambda use: not use.node or bool(use.record), places=True
+        lambda _: True,
+        selector,
+        holds=lambda use: not use.node or bool(use.record),
+        places=True,
+        with_rejected=True,
     )
 
 
@@ -55,7 +59,7 @@ class Pending:
     """What is wanted in a cluster, and the cards that it has."""
 
     def __init__(self, inventory: Inventory, since: str) -> None:
-        self.demand: Demand = demand_of(inventory.pods, since)
+        self.demand: Demand = demand_of(inventory.pods, since, inventory.rejected.found)
         self._inventory = inventory
         self._nodes = {
             one.node.name: one
@@ -63,7 +67,9 @@ class Pending:
             if one.node.name in inventory.gpus or any(map(is_any_gpu, one.resources))
         }
         self._rooms = [room_of(one) for one in self._nodes.values()]
-        self.waiting: Waiting = sort_out(groups_of(inventory.pods, since), self._rooms)
+        self.waiting: Waiting = sort_out(
+            groups_of(inventory.pods, since, inventory.rejected.found), self._rooms
+        )
 
     def words(self) -> Iterator[str]:
         """The demand, for people."""
@@ -71,6 +77,13 @@ class Pending:
         yield f"pods without a node ask for {_counted(demand.waiting)}"
         if demand.fell_back:
             yield f"pods that fell back had asked for {_counted(demand.fell_back)}"
+        if demand.rejected:
+            yield f"rejected workloads ask for {_counted(demand.rejected)}"
+        if demand.uncounted:
+            more = f"{demand.uncounted} more devices that rejected workloads ask for do not count"
+            yield f"{more}: at most {MOST_MISSED} of one namespace do"
+        if self._inventory.rejected.unseen:
+            yield f"workloads whose pods are rejected are not counted: {self._inventory.rejected.unseen}"
         if demand.whole_gpus:
             yield f"whole GPUs that pods wait for ({demand.whole_gpus}) are no part of the plan"
 

@@ -97,7 +97,8 @@ namespaces: Final = listed("/api/v1/namespaces")
 
 def pods_and_workloads(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
     """Complete a pod, or a kind that makes pods and then its name, of the namespace that the other options name."""
-    from tessera.diagnosis.gather import KINDS, collection
+    from tessera.diagnosis.gather import KINDS
+    from tessera.kube.rest.paths import collection
 
     kind, slash, name = incomplete.rpartition("/")
     namespace = ctx.params.get("namespace") or "default"

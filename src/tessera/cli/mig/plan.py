@@ -13,7 +13,14 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import Output, output_option, warn
 from tessera.cli.common.reading import files_option, read_inventory
-from tessera.cli.mig.plan_output import DRAWN, More, print_advice, print_plan, waiting_document
+from tessera.cli.mig.plan_output import (
+    DRAWN,
+    More,
+    demand_document,
+    print_advice,
+    print_plan,
+    waiting_document,
+)
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -57,7 +64,10 @@ _MOST_ADVICE: Final = 999  # of one profile: advice beyond that is too long to f
 @option(
     "--keep", "With --nodes: keep the devices of the nodes' present layouts, and use them for the demand."
 )
-@option("--from-pending", "Take the demand from pods that wait for a node, and from pods that fell back.")
+@option(
+    "--from-pending",
+    "Take the demand from pods that wait for a node, that fell back, or that the webhook rejects.",
+)
 @option(
     "--since",
     "With --from-pending: count fallbacks of pods created within this time.",
@@ -183,6 +193,7 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     outcome = pending.after(found, places)
     fields = {
         "cost": {"nodes": found.nodes, "cards": len(found.used), "podsToEnd": []},
+        "asked": demand_document(pending.demand),
         "waiting": waiting_document(pending.waiting, outcome),
     }
     return print_plan(found, places, output, More(explain_outcome(outcome), fields))

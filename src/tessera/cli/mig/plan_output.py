@@ -9,6 +9,7 @@ from tessera.cli.common.output import Output, table, warn
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.demand import Demand
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import explain_advice, explain_plan
@@ -97,6 +98,15 @@ def _card(plan: Plan, place: NodeCards, number: int) -> dict[str, Any]:
     }
 
 
+def demand_document(demand: Demand) -> dict[str, Any]:
+    """Where a demand comes from."""
+    return {
+        "waiting": _counts(demand.waiting),
+        "fellBack": _counts(demand.fell_back),
+        "rejected": _counts(demand.rejected),
+    }
+
+
 def waiting_document(waiting: Waiting, outcome: PlanEffect) -> dict[str, Any]:
     return {
         "onFreeDevices": [_group(group) for group in waiting.free if group.waits],
@@ -108,7 +118,7 @@ def waiting_document(waiting: Waiting, outcome: PlanEffect) -> dict[str, Any]:
 
 def _group(group: Group) -> dict[str, Any]:
     devices = {str(profile): count * len(group.names) for profile, count in group.devices.items()}
-    return {"devices": devices, "pods": group.names}
+    return {"devices": devices, "pods": group.names, **({"rejected": True} if group.rejected else {})}
 
 
 def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:

@@ -37,7 +37,8 @@ from tessera.core.text import cut_warning, quoted
 from tessera.core.values import value
 
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
-_UNMET: Final = frozenset({"not_offered", "quota"})
+# codes of pods that are rejected for what nodes offer: another layout may help them
+UNMET: Final = frozenset({"not_offered", "quota"})
 
 
 @value
@@ -114,7 +115,7 @@ def _spared(stage: _Stage | Denied, before: Pod) -> _Stage | Denied:
     """A pod that is bound to one node goes on as it was; any other is rejected."""
     if isinstance(stage, Denied) and before.bound_to:
         warning = f"bound to node {quoted(before.bound_to)}, so left as it is: {stage.message}"
-        return _Stage(before, warning, (warning,), unmet=stage.code in _UNMET)
+        return _Stage(before, warning, (warning,), unmet=stage.code in UNMET)
     return stage
 
 

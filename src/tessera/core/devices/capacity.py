@@ -40,6 +40,7 @@ class PodUse:
     asked: Amounts = field(default_factory=dict)  # before fallback; empty: nothing was replaced
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
     claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
+    rejected: bool = False  # it was never created; its name is that of its workload, `deployment/web`
 
     @property
     def missed(self) -> dict[MigProfile, int]:

@@ -14,6 +14,7 @@ from tessera.core.planning.waiting import Group, PlanEffect, Waiting
 from tessera.core.text import first_of, number_of
 
 _SHOWN: Final = 3  # names, of many
+_NOUNS: Final = {False: "waiting pod", True: "rejected pod"}  # by whether they were rejected
 
 
 def explain_plan(plan: Plan) -> list[str]:
@@ -71,27 +72,41 @@ def explain_waiting(waiting: Waiting) -> list[str]:
     free = [group for group in waiting.free if group.waits]
     if free:
         pods = sum(len(group.names) for group in free)
-        could = f"{number_of(pods, 'waiting pod')} could go to free devices ({_devices(free)})"
+        could = f"{_kinds(free)} could go to free devices ({_devices(free)})"
         sentences.append(f"{could}: no layout is needed for {'it' if pods == 1 else 'them'}")
     alike: dict[str, list[Group]] = {}
     for group, reason in waiting.hopeless:
         alike.setdefault(reason, []).append(group)
     for reason, groups in alike.items():
-        names = [name for group in groups for name in group.names]
+        names = list(dict.fromkeys(name for group in groups for name in group.names))
         sentences.append(f"no layout helps {_named(names, 'pod')}, {_devices(groups)}: {reason}")
     return sentences
 
 
 def explain_outcome(outcome: PlanEffect) -> list[str]:
     """Whom a plan disturbs, and how many of the pods that it is for get a place."""
-    placed = sum(len(group.names) for group in outcome.placed)
-    left = sum(len(group.names) for group in outcome.still_waiting)
-    if not placed + left:
+    both = [*outcome.placed, *outcome.still_waiting]
+    if not both:
         return []
+    told = [
+        f"{_pods(outcome.placed, rejected)} of {number_of(every, noun)}"
+        for rejected, noun in _NOUNS.items()
+        if (every := _pods(both, rejected))
+    ]
     return [
         "no pod must end first: pods keep what they hold",
-        f"with it {placed} of {number_of(placed + left, 'waiting pod')} would get a place",
+        f"with it {' and '.join(told)} would get a place",
     ]
+
+
+def _pods(groups: Iterable[Group], rejected: bool) -> int:
+    return sum(len(group.names) for group in groups if group.rejected is rejected)
+
+
+def _kinds(groups: Sequence[Group]) -> str:
+    """`3 waiting pods and 1 rejected pod`."""
+    counts = {noun: _pods(groups, rejected) for rejected, noun in _NOUNS.items()}
+    return " and ".join(number_of(count, noun) for noun, count in counts.items() if count)
 
 
 def explain_advice(advice: Advice) -> list[str]:

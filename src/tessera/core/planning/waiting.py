@@ -20,7 +20,7 @@ from tessera.core.kubernetes.quantity import Format, Number, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended, short
 from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.demand import wanting
+from tessera.core.planning.demand import RejectedPods, profiles_of, wanting
 from tessera.core.planning.kinds import Wanted
 from tessera.core.text import number_of
 
@@ -36,6 +36,7 @@ class Group:
     devices: Mapping[MigProfile, int]  # to plan for, for each pod: what it asked for before fallback
     waits: bool  # False: it runs with something else
     instead: tuple[Mapping[str, Number], ...] = ()  # what would do in place of `asks`, best first
+    rejected: bool = False  # they were never created; their names are those of workloads
 
     def fewer(self, number: int) -> "Group":
         """Without the oldest of them."""
@@ -96,10 +97,10 @@ class PlanEffect:
     still_waiting: tuple[Group, ...]
 
 
-def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
-    """Pods that wait for MIG devices, and those made since then that fell back to something else, in groups."""
+def groups_of(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPods] = ()) -> list[Group]:
+    """Pods that wait for MIG devices, those made since then that fell back to something else, and those rejected, in groups."""
     alike: dict[tuple[object, ...], list[PodUse]] = {}
-    for use in wanting(uses, since):
+    for use in wanting(uses, since, rejected):
         where = use.where or _ANYWHERE
         key = (
             bool(use.node),
@@ -110,6 +111,7 @@ def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
             where.required_terms,
             where.tolerations,
             use.claim,
+            use.rejected,
         )
         alike.setdefault(key, []).append(use)
     return [group for some in alike.values() if (group := _group(some)).devices]
@@ -118,7 +120,7 @@ def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
 def _group(alike: Sequence[PodUse]) -> Group:
     use = alike[0]
     waits = not use.node
-    devices = _profiles(use.asked or use.amounts) if waits else use.missed
+    devices = profiles_of(use.asked or use.amounts) if waits else use.missed
     # a pod that fell back and runs would give up what it has: beside the device it needs nothing new
     asks: dict[str, Number] = (
         {resource: amount.number for resource, amount in use.amounts.items()}
@@ -133,16 +135,12 @@ def _group(alike: Sequence[PodUse]) -> Group:
         devices,
         waits,
         _instead(use, asks) if waits else (),
+        use.rejected,
     )
 
 
 def _sorted(amounts: Amounts) -> tuple[tuple[str, Number], ...]:
     return tuple(sorted((resource, amount.number) for resource, amount in amounts.items()))
-
-
-def _profiles(amounts: Amounts) -> dict[MigProfile, int]:
-    every = ((MigProfile.of_resource(resource), int(amount.value)) for resource, amount in amounts.items())
-    return {profile: number for profile, number in every if profile is not None}
 
 
 def _instead(use: PodUse, asks: Mapping[str, Number]) -> tuple[Mapping[str, Number], ...]:
@@ -188,7 +186,7 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
 def settle(
     groups: Sequence[Group], may: Sequence[Sequence[int]], rooms: Sequence[NodeRoom]
 ) -> tuple[list[Group], dict[int, set[str]]]:
-    """Give rooms to pods, those with the fewest nodes to go to first; who is left, and what was given where."""
+    """Give rooms to pods, those that exist and have the fewest nodes to go to first; who is left, and what was given where."""
     rest, given = list(groups), dict[int, set[str]]()
     # only nodes that have some of a device are looked at, and few have
     having: dict[str, set[int]] = {}
@@ -196,7 +194,9 @@ def settle(
         for resource, amount in room.free.items():
             if amount > 0 and is_any_gpu(resource):
                 having.setdefault(resource, set()).add(i)
-    for index in sorted(range(len(groups)), key=lambda i: (not groups[i].waits, len(may[i]), i)):
+    for index in sorted(
+        range(len(groups)), key=lambda i: (not groups[i].waits, groups[i].rejected, len(may[i]), i)
+    ):
         group = groups[index]
         left = len(group.names)
         for asks in (group.asks, *group.instead):

@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tessera.core.text import first_of
-from tessera.diagnosis.evidence import RECENT, SeenPod
+from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.gather import KINDS
 from tessera.diagnosis.nodes import Lack
 from tessera.diagnosis.waiting import Cause, Waiting
 from tessera.doctor.evidence import Evidence, Refusal
 from tessera.doctor.findings import MOST_ALIKE, Finding, Severity, not_applicable, problem, short
+from tessera.protocol.kubernetes.controllers import RECENT, denial_in
 
 _MOST_NAMED: Final = 3  # pods in one sentence
 # Controllers that make a pod again when it is deleted, and lose nothing by it. A Job is not one of them: a pod that is
@@ -91,15 +92,14 @@ def refused(seen: Evidence) -> Iterator[Finding]:
     for refusal in seen.refusals:
         event = refusal.event
         about = event.involved_object
-        ours = any(f'admission webhook "{name}" denied the request' in event.message for name in names)
-        key = (about.kind, about.namespace, about.name)
-        if ours and key not in told and not _is_over(refusal, seen.now):
+        denial, key = denial_in(event.message), (about.kind, about.namespace, about.name)
+        if denial and denial.webhook in names and key not in told and not _is_over(refusal, seen.now):
             told.add(key)
-            reason, kind = event.message.partition("denied the request: ")[2], about.kind.lower()
+            kind = about.kind.lower()
             why = f"tessera why {kind}/{about.name} -n {about.namespace}"
             yield problem(
                 f"{about.kind} {about.namespace}/{about.name} cannot create pods, the webhook rejects them: "
-                f"{short(reason)}",
+                f"{short(denial.reason)}",
                 *((why,) if kind in KINDS else ()),
                 f"kubectl describe {kind} -n {about.namespace} {about.name}",
             )

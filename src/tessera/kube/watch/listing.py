@@ -11,13 +11,16 @@ because no complete JSON object is the beginning of another.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
 
+from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
 from tessera.kube.rest.client import Client, Query
 from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
+from tessera.kube.watch.resource import Resource
 
 T = TypeVar("T")
 
@@ -155,6 +158,17 @@ async def read_list(
         if not metadata.token:
             return metadata.version
         token = metadata.token
+
+
+async def readable_list(client: Client, resource: Resource, read: Callable[[bytes], T | None]) -> list[T]:
+    """The objects of a collection that are wanted, without those that cannot be read; `read`: None for one that is not wanted."""
+
+    def readable(raw: bytes) -> T | None:
+        with suppress(InvalidInput):
+            return read(raw)
+        return None
+
+    return [one for one in await list_all(client, resource.path, resource.query, readable) if one is not None]
 
 
 async def list_all(client: Client, path: str, query: Query, decode: Callable[[bytes], T]) -> list[T]:

@@ -1,9 +1,12 @@
-"""What makes pods (Deployments, DaemonSets, Jobs, …), how the pods' processes are started, and the Events reported about them."""
+"""What makes pods (Deployments, DaemonSets, Jobs, …), how the pods' processes are started, the Events reported about them, and why a pod was rejected."""
 
-from typing import Final
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import msgspec
 
+from tessera.core.admission.fallback.found import wanted_in
 from tessera.protocol.kubernetes.objects import (
     Condition,
     LabelSelectorIn,
@@ -14,6 +17,39 @@ from tessera.protocol.kubernetes.objects import (
     decoder,
     seconds,
 )
+
+WEBHOOK: Final = "gpu-allocation.k8s.io"  # the chart's webhook.webhookName
+FAILED_CREATE: Final = "FailedCreate"  # the Event's reason, whichever controller could not create a pod
+# Seconds. A controller tries again after 1000 s at the latest (client-go's DefaultControllerRateLimiter): after this long
+# without a new event it has stopped trying, or succeeded.
+RECENT: Final = 1800.0
+# the API server's words for a pod that a webhook rejects
+_DENIED: Final = re.compile(
+    r'admission webhook "(?P<webhook>[^"]*)" denied the request: (?P<reason>.*)', re.DOTALL
+)
+
+
+class Denial(NamedTuple):
+    """A webhook rejected a pod."""
+
+    webhook: str
+    reason: str
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """The GPUs that no node offers, if that is why; nothing where it is another reason, or another webhook's."""
+        return wanted_in(self.reason)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Tessera's webhook did it: it has the chart's name, or its words."""
+        return self.webhook == WEBHOOK or bool(self.wanted)
+
+
+def denial_in(message: str) -> Denial | None:
+    """Who rejected a pod, and why, in a controller's message; None where no webhook did."""
+    found = _DENIED.search(message)
+    return Denial(found["webhook"], found["reason"]) if found else None
 
 
 class SecretVolume(Part):
@@ -82,6 +118,7 @@ class WorkloadSpec(Part):
 
     replicas: int | None = None
     parallelism: int | None = None
+    completions: int | None = None
     suspend: bool = False
     selector: LabelSelectorIn = msgspec.field(default_factory=LabelSelectorIn)
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
@@ -90,6 +127,8 @@ class WorkloadSpec(Part):
 class WorkloadStatus(Part):
     replicas: int = 0
     ready_replicas: int = 0
+    active: int = 0
+    succeeded: int = 0
     desired_number_scheduled: int | None = None
     number_ready: int = 0
     conditions: list[Condition] | None = None
@@ -113,6 +152,24 @@ class Workload(Part):
         """How many pods it wants; a workload that does not say wants one."""
         said = (self.status.desired_number_scheduled, self.spec.replicas, self.spec.parallelism)
         return next((number for number in said if number is not None), 1)
+
+    @property
+    def missing(self) -> int:
+        """How many of the pods that it wants it does not have."""
+        spec, status = self.spec, self.status
+        if self.ended or spec.suspend or self.metadata.deletion_timestamp:
+            return 0
+        wanted, has = self.wanted, status.replicas
+        if spec.parallelism is not None:  # a Job
+            left = wanted if spec.completions is None else spec.completions - status.succeeded
+            wanted, has = min(wanted, left), status.active
+        return max(0, wanted - has)
+
+    @property
+    def failure(self) -> str:
+        """Why it cannot create pods, as the condition of ReplicaSets and Deployments has it; empty where it has none."""
+        found = (one for one in self.status.conditions or () if one.type == "ReplicaFailure")
+        return next((one.message for one in found if one.status == "True"), "")
 
     def config_map(self) -> str | None:
         """The ConfigMap in its volume `config`."""
@@ -155,6 +212,13 @@ class EventIn(Part):
         again = self.series.last_observed_time if self.series else None
         known = map(seconds, (again, self.last_timestamp, self.event_time))
         return max((at for at in known if at is not None), default=None)
+
+
+def latest_refusal(events: Iterable[EventIn], now: float) -> EventIn | None:
+    """The last event on why pods could not be created; None where there is none, or none of late."""
+    failed = [one for one in events if one.reason == FAILED_CREATE]
+    recent = [one for one in failed if not one.last_seen or now - one.last_seen < RECENT]
+    return max(recent, key=lambda one: one.last_seen or 0.0, default=None)
 
 
 decode_workload: Final = decoder(Workload)

@@ -1,0 +1,154 @@
+"""Workloads whose pods the webhook rejects, because no node offers the MIG devices that they ask for.
+
+A controller that cannot create a pod reports an Event `FailedCreate`, and again at each attempt. These Events say whose pods were
+rejected, and why. Then only those kinds are read, in those namespaces. Objects in files may have the condition `ReplicaFailure` instead.
+Pods that are rejected for another reason, such as a quota or another webhook, are no demand for a layout.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from tessera.core.planning.demand import RejectedPods
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import ApiError
+from tessera.kube.object_files import FileObject, naming
+from tessera.kube.rest.paths import collection
+from tessera.kube.watch.resource import FAILED_CREATES, Resource
+from tessera.protocol.kubernetes.controllers import (
+    FAILED_CREATE,
+    EventIn,
+    Workload,
+    decode_event,
+    decode_workload,
+    denial_in,
+    latest_refusal,
+)
+from tessera.protocol.kubernetes.objects import Part, decoder
+from tessera.protocol.kubernetes.pod import PodIn, pod_use_of
+
+if TYPE_CHECKING:
+    from tessera.kube.rest.client import Client
+
+T = TypeVar("T")
+
+# Whose pods are counted. A Deployment's are its ReplicaSet's; those of a DaemonSet are bound to nodes, and never rejected.
+_KINDS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "Job"})
+_DEPLOYMENT: Final = "Deployment"
+
+
+class _Spec(Part):
+    template: PodIn = msgspec.field(default_factory=PodIn)
+
+
+class _Maker(Part):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_template: Final = decoder(_Maker)
+
+
+class Who(NamedTuple):
+    """A workload."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(slots=True)
+class RejectedWorkloads:
+    """What was found of them."""
+
+    found: list[RejectedPods] = field(default_factory=list)
+    unseen: str = ""  # why it is not known
+
+    async def read(self, client: "Client", clock: Clock = SYSTEM_CLOCK) -> None:
+        """Ask an API server. What may not be read is told; the rest counts."""
+        from tessera.kube.watch.listing import readable_list
+
+        async def listed(resource: Resource, read: Callable[[bytes], T | None]) -> list[T]:
+            try:
+                return await readable_list(client, resource, read)
+            except ApiError as error:
+                if error.code not in (403, 404):
+                    raise
+                self.unseen = self.unseen or str(error)
+                return []
+
+        self.unseen = ""
+        told = _latest(await listed(FAILED_CREATES, decode_event), clock.wall())
+        asked = {(who.kind, who.namespace) for who, why in told.items() if _is_demand(why.message)}
+        self.found = [
+            one
+            for kind, namespace in sorted(asked)
+            for one in await listed(Resource(kind, collection(kind, namespace)), _reading(kind, told))
+        ]
+
+    def take_objects(self, found: Iterable[FileObject]) -> None:
+        """Take what files have of it, each object once, and pass over other kinds of objects."""
+        events: list[EventIn] = []
+        workloads: dict[Who, tuple[Workload, bytes]] = {}
+        for where, kind, raw in found:
+            with naming(where):
+                if kind == "Event":
+                    events.append(decode_event(raw))
+                elif kind in _KINDS or kind == _DEPLOYMENT:
+                    state = decode_workload(raw)
+                    workloads[Who(kind, state.metadata.namespace, state.metadata.name)] = state, raw
+        # what was saved was saved at one time: the last event tells when
+        told = _latest(events, max((one.last_seen or 0.0 for one in events), default=0.0))
+        owned = {owner for who, (state, _) in workloads.items() if (owner := _owner(who, state)) != who}
+        for who, (state, raw) in workloads.items():
+            if who not in owned and (one := _rejected(who, state, raw, told)):
+                self.found.append(one)
+
+
+def _latest(events: Iterable[EventIn], now: float) -> dict[Who, EventIn]:
+    """The last word of each controller that could not create a pod of late."""
+    by: dict[Who, list[EventIn]] = {}
+    for one in events:
+        about = one.involved_object
+        if one.reason == FAILED_CREATE and about.kind in _KINDS:
+            space = about.namespace or one.metadata.namespace
+            by.setdefault(Who(about.kind, space, about.name), []).append(one)
+    return {who: last for who, some in by.items() if (last := latest_refusal(some, now)) is not None}
+
+
+def _reading(kind: str, told: Mapping[Who, EventIn]) -> Callable[[bytes], RejectedPods | None]:
+    def read(raw: bytes) -> RejectedPods | None:
+        state = decode_workload(raw)
+        return _rejected(Who(kind, state.metadata.namespace, state.metadata.name), state, raw, told)
+
+    return read
+
+
+def _is_demand(message: str) -> bool:
+    """Whether a pod was rejected for GPUs that no node offers."""
+    denial = denial_in(message)
+    return denial is not None and bool(denial.wanted)
+
+
+def _rejected(who: Who, state: Workload, raw: bytes, told: Mapping[Who, EventIn]) -> RejectedPods | None:
+    event, uid = told.get(who), state.metadata.uid
+    if event is not None and event.involved_object.uid not in ("", uid):
+        event = None  # of an earlier one of its name
+    if not state.missing or not _is_demand(event.message if event else state.failure):
+        return None
+    owner = _owner(who, state)
+    use = replace(
+        pod_use_of(_template(raw).spec.template, lambda _: True, where=lambda _: True),
+        namespace=who.namespace,
+        name=f"{owner.kind.lower()}/{owner.name}",
+        created=state.metadata.creation_timestamp or "",
+        rejected=True,
+    )
+    return RejectedPods(use, state.missing)
+
+
+def _owner(who: Who, state: Workload) -> Who:
+    """The Deployment of a ReplicaSet; any other is what people know it by."""
+    by = state.metadata.controller
+    return Who(by.kind, who.namespace, by.name) if by is not None and by.kind == _DEPLOYMENT else who
