@@ -243,7 +243,7 @@ def test_quota(control_plane: Client, namespace: str, node: Any) -> None:
 
 
 def test_rejected(control_plane: Client, namespace: str, node: Any, tmp_path: Path) -> None:
-    """A pod that was never created, since the webhook rejects it: its words, and the policy that would help."""
+    """A pod that was never created, since the webhook rejects it: its words, the policy that would help, and a plan that counts it."""
     node({"1g.10gb": 2})
     control_plane.kubectl("annotate", "namespace", namespace, f"{POLICY}=larger")
     with Webhook(control_plane, tmp_path) as webhook, registered(control_plane, webhook):
@@ -252,6 +252,9 @@ def test_rejected(control_plane: Client, namespace: str, node: Any, tmp_path: Pa
             lambda: failed_create(control_plane, namespace), what="a pod refused by the webhook"
         )
         lines = why(control_plane, namespace, "deploy/web")
+        planned = tessera("mig", "plan", "--from-pending", "-o", "json", f"--kubeconfig={control_plane.kubeconfig}", "--product=H200-70GB")  # fmt: skip
+    told = [line for line in planned.stderr.splitlines() if line.startswith("rejected workloads ask for ")]
+    assert any("× 2g.20gb" in line for line in told), planned.stderr
     assert lines[0].startswith(
         f"deployment {namespace}/web has 0 of 1 pods: the webhook rejects them: asked for {MIG}2g.20gb: 1"
     )
