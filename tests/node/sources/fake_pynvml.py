@@ -1,4 +1,4 @@
-"""As much of nvidia-ml-py as is used, with one card."""
+"""As much of nvidia-ml-py as is used for reading."""
 # ruff: noqa: N802, N815 # the names are NVML's
 
 from types import SimpleNamespace
@@ -11,16 +11,21 @@ class FakeError(Exception):
 
 
 class FakePynvml(SimpleNamespace):
-    """As much of nvidia-ml-py as is used: one card with MIG on, one device on it, one event pending."""
+    """Cards (one, unless a test says otherwise) with MIG on and one device each, one event pending; some may be lost."""
 
     NVMLError = FakeError
-    NVML_ERROR_UNINITIALIZED, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_TIMEOUT = 1, 9, 10
+    NVML_ERROR_UNINITIALIZED, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED = 1, 2, 3
+    NVML_ERROR_NOT_FOUND, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_TIMEOUT = 6, 9, 10
+    NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND = 12, 13
+    NVML_ERROR_GPU_IS_LOST, NVML_ERROR_LIB_RM_VERSION_MISMATCH = 15, 18
     nvmlEventTypeXidCriticalError, nvmlEventTypeDoubleBitEccError = 8, 2
 
     def __init__(self) -> None:
         super().__init__()
         self.loaded = True
         self.open = 0
+        self.cards = ["card"]
+        self.answers: dict[str, int] = {}  # "card", or "card nvmlDeviceGetName": what it answers instead
         self.registered: list[tuple[str, int]] = []
         self.events = [SimpleNamespace(device="card", eventType=8, eventData=79, gpuInstanceId=0xFFFFFFFF)]
 
@@ -38,16 +43,25 @@ class FakePynvml(SimpleNamespace):
     def nvmlDeviceGetCount(self) -> int:
         if not self.loaded:
             raise FakeError(1)
-        return 1
+        return len(self.cards)
+
+    def _asked(self, handle: str, call: str) -> None:
+        error = self.answers.get(handle) or self.answers.get(f"{handle} {call}")
+        if error:
+            raise FakeError(error)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return "card"
+        self._asked(self.cards[index], "nvmlDeviceGetHandleByIndex")
+        return self.cards[index]
 
     def nvmlDeviceGetUUID(self, handle: str) -> str:
-        return {"card": "GPU-x", "slice": "MIG-x"}[handle]
+        self._asked(handle, "nvmlDeviceGetUUID")
+        card, _, of = handle.partition(" ")
+        return f"MIG-x{card[4:]}" if of else f"GPU-x{card[4:]}"
 
     def nvmlDeviceGetName(self, handle: str) -> str:
-        return {"card": "NVIDIA H200", "slice": "NVIDIA H200 MIG 1g.18gb+me"}[handle]
+        self._asked(handle, "nvmlDeviceGetName")
+        return "NVIDIA H200 MIG 1g.18gb+me" if handle.endswith("slice") else "NVIDIA H200"
 
     def nvmlDeviceGetPciInfo(self, handle: str) -> SimpleNamespace:
         return SimpleNamespace(busId=b"00000000:1B:00.0", pciDeviceId=0x233510DE)
@@ -59,15 +73,17 @@ class FakePynvml(SimpleNamespace):
         return 3
 
     def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:
+        self._asked(handle, "nvmlDeviceGetMigMode")
         return [1, 1]
 
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
         return 7
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:
+        self._asked(handle, "nvmlDeviceGetMigDeviceHandleByIndex")
         if index != 2:
             raise FakeError(6)
-        return "slice"
+        return f"{handle} slice"
 
     def nvmlDeviceGetGpuInstanceId(self, handle: str) -> int:
         return 9
@@ -94,6 +110,7 @@ class FakePynvml(SimpleNamespace):
         self.registered.append((handle, types))
 
     def nvmlEventSetWait_v2(self, events: str, timeout: int) -> SimpleNamespace:
+        self._asked("events", "")
         if not self.events:
             raise FakeError(10)
         return self.events.pop()

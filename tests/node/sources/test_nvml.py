@@ -12,7 +12,7 @@ from tessera.core.devices.device import Device, DeviceNode, Edits, Span
 from tessera.core.mig.layout import Strategy
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.nvml import NvmlSource, mig_minors
-from tessera.node.sources.nvml_library import NvmlCard, NvmlEvent, NvmlLibrary, NvmlMigDevice
+from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlEvent, NvmlLibrary, NvmlMigDevice
 from tessera.protocol.configuration.devices import NvmlCards
 from tests.node.sources.fake_pynvml import FakePynvml
 
@@ -58,7 +58,7 @@ class Clock:
 
 
 def source(
-    nvml: FakeNvml, strategy: Strategy = Strategy.MIXED, *, clock: Clock | None = None, **options: Any
+    nvml: Nvml, strategy: Strategy = Strategy.MIXED, *, clock: Clock | None = None, **options: Any
 ) -> NvmlSource:
     described = options.pop("described", True)
     cards = NvmlCards(strategy, "NVIDIA_VISIBLE_DEVICES", "tessera.nvml/gpu", described_by_us=described)
@@ -226,3 +226,113 @@ def test_a_driver_that_is_reloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     fake.loaded = True
     assert len(library.cards()) == 1
     assert (fake.open, fake.registered) == (1, [("card", 8)] * 2)
+
+
+def library(monkeypatch: pytest.MonkeyPatch, *cards: str) -> tuple[FakePynvml, NvmlLibrary]:
+    fake = FakePynvml()
+    fake.cards = list(cards)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake, NvmlLibrary()
+
+
+LOST = "does not answer: error 15"
+
+
+@pytest.mark.parametrize(
+    "call", ["", " nvmlDeviceGetUUID", " nvmlDeviceGetMigMode", " nvmlDeviceGetMigDeviceHandleByIndex"]
+)
+def test_one_lost_card_does_not_take_the_node_with_it(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """A card that is lost, at whatever it is asked, keeps its devices as last seen, unhealthy with NVML's words; the others stay.
+
+    It is well again when it answers.
+    """
+    fake, nvml = library(monkeypatch, "card", "card1")
+    fake.events, clock = [], Clock()
+    cards = NvmlCards(Strategy.MIXED, "", "tessera.nvml/gpu", described_by_us=True)
+    gpus = NvmlSource(nvml, cards, clock=clock)
+    before = gpus.devices()
+    worn = "row remapping failed: the card's memory is worn out"  # the fake's cards are
+    assert problems(before) == {"MIG-x": worn, "MIG-x1": worn}
+    fake.answers[f"card1{call}"] = 15
+    clock.now += 10
+    after = gpus.devices()
+    assert resources(after) == resources(before)
+    assert problems(after) == {"MIG-x": worn, "MIG-x1": LOST}
+    fake.answers.clear()
+    clock.now += 10
+    assert gpus.devices() == before
+    assert fake.open == 1
+
+
+def test_a_card_that_was_lost_before_we_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no name but its number, and is shown as a whole GPU that does not answer; strategy single does not mind it."""
+    fake, nvml = library(monkeypatch, "card", "card1")
+    fake.answers["card1"] = 15
+    expected = [("nvidia.com/mig-1g.18gb.me", "MIG-x"), ("nvidia.com/gpu", "card-1")]
+    mixed = source(nvml).devices()
+    assert (resources(mixed), mixed[1].problem) == (expected, LOST)
+    single = [("nvidia.com/gpu", "MIG-x"), ("nvidia.com/gpu", "card-1")]
+    assert resources(source(nvml, Strategy.SINGLE).devices()) == single
+
+
+def test_numbers_that_shift_when_a_card_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a card that is lost, what another card is now is not said: no id stands twice."""
+    fake, nvml = library(monkeypatch, "card", "card1", "card2")
+    nvml.cards()
+    fake.cards, fake.answers = ["card1", "card2"], {"card2": 15}
+    assert [(card.uuid, card.problem == LOST) for card in nvml.cards()] == [("GPU-x1", False), ("", True)]
+    fake.cards, fake.answers = ["card1", "card2", "card3"], {}
+    assert [card.uuid for card in nvml.cards()] == ["GPU-x1", "GPU-x2", "GPU-x3"]
+
+
+def test_a_slice_that_is_removed_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program that cuts the card meanwhile does not make it ill: the slice is gone, that is all."""
+    fake, nvml = library(monkeypatch, "card")
+    fake.answers["card slice"] = 6
+    (card,) = nvml.cards()
+    assert (card.mig_enabled, card.mig_devices) == (True, ())
+    fake.answers = {"card nvmlDeviceGetMigMode": 3}  # a card without MIG
+    assert not nvml.cards()[0].mig_enabled
+
+
+def test_events_while_a_card_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event of a lost card has no name and makes us look at the cards; waiting for events that fails makes the library open anew."""
+    fake, nvml = library(monkeypatch, "card", "card1")
+    nvml.cards()
+    fake.answers = {"card": 15}
+    assert nvml.events() == [NvmlEvent("", None, 79)]
+    fake.answers = {"events": 15}
+    assert nvml.events() == []
+    fake.answers = {}
+    assert len(nvml.cards()) == 2
+    assert (fake.open, fake.registered) == (1, [("card", 8), ("card1", 8)] * 2)
+
+
+def test_cards_that_come_and_a_card_that_another_program_cuts() -> None:
+    """Whatever mig-parted does, and whichever card comes, is seen at the next look, ten seconds later at most."""
+    nvml, clock = FakeNvml(WHOLE), Clock()
+    gpus = source(nvml, clock=clock)
+    assert resources(gpus.devices()) == [("nvidia.com/gpu", "GPU-0")]
+    nvml.list = [
+        replace(WHOLE, mig_enabled=True, mig_devices=(NvmlMigDevice("MIG-0", "3g.71gb", 1, 0, 71424, 0, 4),)),
+        CUT,
+    ]
+    clock.now += 10
+    assert resources(gpus.devices()) == [
+        ("nvidia.com/mig-3g.71gb", "MIG-0"),
+        ("nvidia.com/mig-1g.18gb.me", "MIG-a"),
+        ("nvidia.com/mig-3g.71gb", "MIG-b"),
+    ]
+
+
+def test_profiles_are_named_as_by_gpu_feature_discovery() -> None:
+    """Slices with media engines, and compute instances that share a GPU instance, are resources of their own."""
+    part = NvmlMigDevice("MIG-c", "1c.3g.71gb", 2, 0, 71424, 4, 4)
+    cut = replace(
+        CUT, mig_devices=(CUT.mig_devices[0], part, replace(part, uuid="MIG-d", compute_instance=1))
+    )
+    assert [device.resource for device in source(FakeNvml(cut)).devices()] == [
+        "nvidia.com/mig-1g.18gb.me",
+        "nvidia.com/mig-1c.3g.71gb",
+        "nvidia.com/mig-1c.3g.71gb",
+    ]

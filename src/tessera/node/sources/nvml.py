@@ -73,7 +73,9 @@ class NvmlSource:
 
     def _device(self, card: NvmlCard, mig: NvmlMigDevice | None, resource: str) -> Device:
         return Device(
-            mig.uuid if mig else card.uuid,
+            mig.uuid
+            if mig
+            else card.uuid or f"card-{card.index}",  # one that never answered has no other name
             resource=resource,
             cdi_kind=self._configuration.cdi_kind,
             edits=Edits(nodes=self._nodes(card, mig)) if self._configuration.described_by_us else Edits(),
@@ -134,7 +136,7 @@ def _place(card: NvmlCard, mig: NvmlMigDevice | None) -> Place | None:
 
 def _check_single(cards: Sequence[NvmlCard]) -> None:
     profiles = {mig.profile for card in cards for mig in card.mig_devices}
-    if len({card.mig_enabled for card in cards}) > 1 or len(profiles) > 1:
+    if len({card.mig_enabled for card in cards if card.uuid}) > 1 or len(profiles) > 1:
         found = ", ".join(sorted(profiles)) or "none"
         raise SourceFailed(
             f"MIG strategy single wants MIG on or off on all cards and one profile (found: {found}); use mixed"

@@ -1,13 +1,13 @@
 """NVIDIA's management library, as far as a device plugin needs it: cards, their MIG devices, what went wrong.
 
-`Nvml` is the port; `NvmlLibrary` is the real thing. It only reads. A driver that is not loaded, or is reloaded while
-we run, is no crash: the next poll starts again.
+`Nvml` is the port; `NvmlLibrary` is the real thing. It only reads, card by card: one that does not answer is ill, and takes no
+other with it. A driver that is not loaded, or is reloaded while we run, is no crash: the next poll starts again.
 """
 
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -18,6 +18,10 @@ _T = TypeVar("_T")
 _WHOLE_CARD: Final = 0xFFFFFFFF  # NVML's "no GPU instance" in an event
 _MIG_NAME: Final = re.compile(r"MIG (\S+)$")  # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 _MOST_EVENTS: Final = 256  # taken at one poll
+# By the names of nvidia-ml-py. Without a driver no card answers; the version differs while the driver is replaced
+_NO_DRIVER: Final = ("UNINITIALIZED", "DRIVER_NOT_LOADED", "LIBRARY_NOT_FOUND", "LIB_RM_VERSION_MISMATCH")
+_REMOVED: Final = ("NOT_FOUND", "INVALID_ARGUMENT")  # a MIG device that was taken away while it was read
+_NO_MIG: Final = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND")  # of a card, or of an old driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class NvmlCard:
     """A GPU."""
 
     index: int
-    uuid: str
+    uuid: str  # empty: it has not answered since we started
     name: str
     memory_mib: int
     minor: int  # /dev/nvidia<minor>
@@ -64,7 +68,7 @@ class Nvml(Protocol):
     """What is asked of the driver."""
 
     def cards(self) -> Sequence[NvmlCard]:
-        """Every GPU; raises `SourceFailed` when the driver does not answer."""
+        """Every GPU, one that does not answer with its problem; raises `SourceFailed` when the driver does not answer."""
         ...
 
     def events(self) -> Sequence[NvmlEvent]:
@@ -80,9 +84,13 @@ class NvmlLibrary:
         self._lib: Any = None
         self._event_set: Any = None
         self._registered: set[str] = set()
+        self._seen: dict[int, NvmlCard] = {}  # as each card answered last
+        self._silent = False  # whether some card did not answer at the last look
 
     def cards(self) -> Sequence[NvmlCard]:
-        return self._with_driver(lambda lib: [self._card(lib, n) for n in range(lib.nvmlDeviceGetCount())])
+        if self._silent:
+            self.close()  # a card that was reset or replaced may be seen only by those who open the library anew
+        return self._with_driver(self._cards)
 
     def events(self) -> Sequence[NvmlEvent]:
         return self._with_driver(self._events)
@@ -106,13 +114,34 @@ class NvmlLibrary:
             self.close()
             raise SourceFailed(f"NVML: {error}") from error
 
+    def _cards(self, lib: Any) -> list[NvmlCard]:
+        found: dict[int, NvmlCard | str] = {}
+        for index in range(lib.nvmlDeviceGetCount()):
+            try:
+                found[index] = self._card(lib, index)
+            except lib.NVMLError as error:
+                if _is(lib, error, _NO_DRIVER):
+                    raise
+                found[index] = f"does not answer: {error}"
+        answered = {index: card for index, card in found.items() if isinstance(card, NvmlCard)}
+        self._silent = len(answered) < len(found)
+        uuids = {card.uuid for card in answered.values()}  # numbers shift when a card is gone
+        last = {index: card for index, card in self._seen.items() if card.uuid not in uuids} | answered
+        self._seen = {index: card for index, card in last.items() if index in found}
+        return [
+            card
+            if isinstance(card, NvmlCard)
+            else replace(self._seen.get(index) or NvmlCard(index, "", "", 0, minor=index), problem=card)
+            for index, card in found.items()
+        ]
+
     def _card(self, lib: Any, index: int) -> NvmlCard:
         handle = lib.nvmlDeviceGetHandleByIndex(index)
         uuid = lib.nvmlDeviceGetUUID(handle)
         self._register(lib, handle, uuid)
         bus = lib.nvmlDeviceGetPciInfo(handle).busId
         memory = _optional(lib, lib.nvmlDeviceGetMemoryInfo, handle)
-        mig_enabled = bool((_optional(lib, lib.nvmlDeviceGetMigMode, handle) or [0])[0])
+        mig_enabled = bool((_unless(_NO_MIG, lib, lib.nvmlDeviceGetMigMode, handle) or [0])[0])
         return NvmlCard(
             index=index,
             uuid=uuid,
@@ -140,12 +169,16 @@ class NvmlLibrary:
             try:
                 data = lib.nvmlEventSetWait_v2(self._event_set, 0)
             except lib.NVMLError as error:
-                if error.value == lib.NVML_ERROR_TIMEOUT:
+                if _is(lib, error, ("TIMEOUT",)):
+                    break
+                if _is(lib, error, ("GPU_IS_LOST",)):  # the others are heard again after the next look
+                    self._silent = True
                     break
                 raise
             xid = data.eventData if data.eventType == lib.nvmlEventTypeXidCriticalError else None
             instance = None if data.gpuInstanceId == _WHOLE_CARD else data.gpuInstanceId
-            found.append(NvmlEvent(lib.nvmlDeviceGetUUID(data.device), instance, xid))
+            card = _unless(("GPU_IS_LOST",), lib, lib.nvmlDeviceGetUUID, data.device)
+            found.append(NvmlEvent(card or "", instance, xid))
         return found
 
     def _numa(self, bus: str) -> int | None:
@@ -158,27 +191,29 @@ class NvmlLibrary:
 
 
 def _mig_devices(lib: Any, handle: Any) -> tuple[NvmlMigDevice, ...]:
-    found = []
-    for index in range(lib.nvmlDeviceGetMaxMigDeviceCount(handle)):
-        device = _optional(lib, lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        if device is None:
-            continue  # free slots are "not found"
-        named = _MIG_NAME.search(lib.nvmlDeviceGetName(device))
-        instance = lib.nvmlDeviceGetGpuInstanceId(device)
-        placement = _optional(lib, _placement, lib, handle, instance)
-        attributes = _optional(lib, lib.nvmlDeviceGetAttributes_v2, device)
-        found.append(
-            NvmlMigDevice(
-                uuid=lib.nvmlDeviceGetUUID(device),
-                profile=named[1] if named else "unknown",
-                gpu_instance=instance,
-                compute_instance=lib.nvmlDeviceGetComputeInstanceId(device),
-                memory_mib=attributes.memorySizeMB if attributes else 0,
-                start=placement.start if placement else None,
-                size=placement.size if placement else None,
-            )
-        )
-    return tuple(found)
+    free = ("NOT_FOUND",)
+    slots = range(lib.nvmlDeviceGetMaxMigDeviceCount(handle))
+    devices = (_unless(free, lib, lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, index) for index in slots)
+    found = (
+        _unless(_REMOVED, lib, _mig_device, lib, handle, device) for device in devices if device is not None
+    )
+    return tuple(filter(None, found))
+
+
+def _mig_device(lib: Any, handle: Any, device: Any) -> NvmlMigDevice:
+    named = _MIG_NAME.search(lib.nvmlDeviceGetName(device))
+    instance = lib.nvmlDeviceGetGpuInstanceId(device)
+    placement = _optional(lib, _placement, lib, handle, instance)
+    attributes = _optional(lib, lib.nvmlDeviceGetAttributes_v2, device)
+    return NvmlMigDevice(
+        uuid=lib.nvmlDeviceGetUUID(device),
+        profile=named[1] if named else "unknown",
+        gpu_instance=instance,
+        compute_instance=lib.nvmlDeviceGetComputeInstanceId(device),
+        memory_mib=attributes.memorySizeMB if attributes else 0,
+        start=placement.start if placement else None,
+        size=placement.size if placement else None,
+    )
 
 
 def _placement(lib: Any, handle: Any, instance: int) -> Any:
@@ -200,7 +235,21 @@ def _optional(lib: Any, ask: Callable[..., _T], *arguments: object) -> _T | None
     try:
         return ask(*arguments)
     except lib.NVMLError as error:
-        # a driver that is gone is not a card that cannot answer
-        if error.value in (lib.NVML_ERROR_UNINITIALIZED, lib.NVML_ERROR_DRIVER_NOT_LOADED):
+        # a card that is lost, or a driver that is gone, is not a card that cannot answer
+        if _is(lib, error, (*_NO_DRIVER, "GPU_IS_LOST")):
             raise
         return None
+
+
+def _unless(errors: tuple[str, ...], lib: Any, ask: Callable[..., _T], *arguments: object) -> _T | None:
+    """An answer; None where NVML says one of these."""
+    try:
+        return ask(*arguments)
+    except lib.NVMLError as error:
+        if not _is(lib, error, errors):
+            raise
+        return None
+
+
+def _is(lib: Any, error: Any, names: tuple[str, ...]) -> bool:
+    return error.value in [getattr(lib, f"NVML_ERROR_{name}") for name in names]
