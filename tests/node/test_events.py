@@ -6,7 +6,7 @@ from dataclasses import replace
 from tessera.core.devices.device import Device
 from tessera.kube.events.correlator import Event
 from tessera.node.events import NodeEvents
-from tessera.node.sources.simulated.layout import LayoutStatus, State
+from tessera.node.sources.layout import LayoutStatus, State
 from tests.node.running import GPU, mock_devices
 
 

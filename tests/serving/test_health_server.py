@@ -5,7 +5,7 @@ import asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from tessera.node.metrics import Metrics
-from tessera.node.sources.simulated.layout import State
+from tessera.node.sources.layout import State
 from tessera.serving.address import Address
 from tessera.serving.health_server import health_server
 from tessera.serving.metrics import exposition

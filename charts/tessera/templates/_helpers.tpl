@@ -178,6 +178,11 @@ before the first {id} or {n}. NVML's devices are in /dev and described in /proc/
 {{- toJson ($folders | uniq | sortAlpha) -}}
 {{- end -}}
 
+{{/* Whether the device plugin cuts real cards; empty: it does not. */}}
+{{- define "tessera.pluginCuts" -}}
+{{- if (default dict .Values.devicePlugin.config.nvml).cut -}}true{{- end -}}
+{{- end -}}
+
 {{/* The DRA driver's devices: its own configuration, else the device plugin's, for nodes that move from one to the other. */}}
 {{- define "tessera.draConfig" -}}
 {{- toYaml (default .Values.devicePlugin.config .Values.draDriver.config) -}}

@@ -26,7 +26,7 @@ def command(node: NodeChoice, list_only: bool) -> int:
     """Report this node's devices to the kubelet, and give them to containers.
 
     Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. The plugin cuts simulated
-    GPUs as the node's annotation run.ai/mig.config says, again whenever it changes.
+    GPUs, and real ones with nvml.cut: true, as the node's annotation run.ai/mig.config says, again whenever it changes.
     """
     if list_only:
         return _list(node)
@@ -57,7 +57,10 @@ def _list(node: NodeChoice) -> int:
 
 
 async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:
-    follows = configuration.simulated is not None and node.settings.layout_file is None
+    laid_out = configuration.simulated is not None or (
+        configuration.nvml is not None and configuration.nvml.cut
+    )
+    follows = laid_out and node.settings.layout_file is None
     cluster = _cluster(node.process.cluster, node.settings.node, follows=follows)
     client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     try:

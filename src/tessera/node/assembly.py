@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition
@@ -12,10 +13,15 @@ from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import TICK, NotPublished
 from tessera.node.sources import InThread, Source, SourceFailed
 from tessera.node.sources.faults import FaultySource
-from tessera.node.sources.simulated.layout import LayoutStatus
+from tessera.node.sources.layout import LayoutStatus
 from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.node.sources.static import StaticSource
 from tessera.protocol.configuration.devices import DeviceConfiguration
+
+if TYPE_CHECKING:
+    from tessera.node.sources.cutting.source import CutSource
+
+    LaidOut = SimulatedSource | CutSource  # a source whose cards are cut by a layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +43,12 @@ class NodeSources:
     def __init__(
         self,
         sources: Iterable[Source],
-        simulated: SimulatedSource | None = None,
+        laid_out: "LaidOut | None" = None,
         changed: asyncio.Event | None = None,
     ) -> None:
+        """`laid_out`: the one among the sources whose cards are cut by a layout."""
         self.changed = changed or asyncio.Event()
-        self.simulated = simulated
+        self.laid_out = laid_out
         self._sources = tuple(sources)
         self._last: dict[Source, Sequence[Device]] = {}
 
@@ -59,29 +66,44 @@ class NodeSources:
 
     def possible(self) -> Sequence[Device]:
         """Devices that an earlier layout may have had, and the sources may no longer have."""
-        return self.simulated.possible() if self.simulated else ()
+        return self.laid_out.possible() if self.laid_out else ()
+
+    @property
+    def cut_for_real(self) -> bool:
+        """Whether what is not wanted and not held is destroyed."""
+        return self.laid_out is not None and self.laid_out.destroys
+
+    def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Of the devices of the last run, those that may still be there."""
+        return self.laid_out.begin(devices) if self.laid_out else devices
 
     @property
     def layout_status(self) -> LayoutStatus | None:
-        """What became of the simulated cards' layout; None: nothing is known yet."""
-        return self.simulated.status if self.simulated else None
+        """What became of the cards' layout; None: nothing is known yet."""
+        return self.laid_out.status if self.laid_out else None
 
     def report(self, result: Transition | NotPublished) -> None:
-        """What became of the devices that the sources gave last: the simulated cards publish it at their node."""
-        if self.simulated is not None:
-            self.simulated.report(result)
+        """What became of the devices that the sources gave last: cards with a layout publish it at their node."""
+        if self.laid_out is not None:
+            self.laid_out.report(result)
 
 
 def node_sources(
-    configuration: DeviceConfiguration, settings: Settings, metrics: NodeMetrics, client: Client | None = None
+    configuration: DeviceConfiguration,
+    settings: Settings,
+    metrics: NodeMetrics,
+    client: Client | None = None,
+    *,
+    only_look: bool = False,
 ) -> NodeSources:
+    """`only_look`: no real card is cut, whatever the configuration says."""
     changed = asyncio.Event()
     sources: list[Source] = []
     if configuration.static:
         sources.append(InThread(StaticSource(configuration.static, settings.host_root).devices))
-    simulated = None
+    laid_out: LaidOut | None = None
     if configuration.simulated:
-        simulated = SimulatedSource(
+        laid_out = SimulatedSource(
             configuration.simulated,
             node=settings.node,
             state_dir=settings.state_dir,
@@ -90,13 +112,30 @@ def node_sources(
             layout_file=settings.layout_file,
             changed=changed,
         )
-        sources.append(simulated)
+        sources.append(laid_out)
     if configuration.nvml:
         from tessera.node.sources.nvml import NvmlSource
         from tessera.node.sources.nvml_library import NvmlLibrary
 
         nvml = NvmlSource(NvmlLibrary(), configuration.nvml, host_root=settings.host_root)
-        sources.append(InThread(nvml.devices))
+        if configuration.nvml.cut and not only_look:
+            from tessera.node.sources.cutting.library import NvmlDriver
+            from tessera.node.sources.cutting.source import CutSource
+
+            laid_out = CutSource(
+                nvml,
+                NvmlDriver(),
+                node=settings.node,
+                state_dir=settings.state_dir,
+                metrics=metrics,
+                switch_mode=configuration.nvml.switch_mode,
+                client=client,
+                layout_file=settings.layout_file,
+                changed=changed,
+            )
+            sources.append(laid_out)
+        else:
+            sources.append(InThread(nvml.devices))
     if configuration.fault_file:
         sources = [FaultySource(source, Path(configuration.fault_file)) for source in sources]
-    return NodeSources(sources, simulated, changed)
+    return NodeSources(sources, laid_out, changed)

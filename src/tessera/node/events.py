@@ -6,7 +6,7 @@ from typing import Final
 
 from tessera.core.devices.device import Device, by_resource
 from tessera.kube.events.correlator import About, Event
-from tessera.node.sources.simulated.layout import LayoutStatus, State
+from tessera.node.sources.layout import LayoutStatus, State
 from tessera.node.state import Key
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Final
 from tessera.core.devices.device import Device
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
-from tessera.node.sources.simulated.layout import State
+from tessera.node.sources.layout import State
 from tessera.serving.metrics import Counts, Family, counter, gauge, histogram, labelled, process_metrics
 
 _BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 40.0)  # seconds; 40: the longest a call waits

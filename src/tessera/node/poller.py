@@ -73,7 +73,7 @@ class Poller(ABC):
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         """Begin with the devices of the last run; None: there is no record of them, or none that can be read."""
-        self.devices, self._known = loaded or (), loaded is not None
+        self.devices, self._known = self._sources.begin(loaded or ()), loaded is not None
         if self._state.error:
             self.metrics.failed("state")
             self._events.warn(STATE_UNREADABLE, self._state.error)

@@ -582,7 +582,7 @@ def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
                 ):
                     await kubelet.admit("ml/late", {two: len(chosen)}, {two: chosen})
             with pytest.MonkeyPatch.context() as later:
-                later.setattr("tessera.node.deviceplugin.plugin._RECALL", 0.0)
+                later.setattr("tessera.node.deviceplugin.plugin.RECALL", 0.0)
                 with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
                     await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-4-2"]})
             assert kubelet.allocatable == {two: 0, four: 2}

@@ -1,7 +1,7 @@
 """What can be seen of the driver from outside."""
 
 from tessera.node.metrics import DraMetrics
-from tessera.node.sources.simulated.layout import State
+from tessera.node.sources.layout import State
 from tessera.serving.metrics import exposition
 from tests.node.dra.samples import card, mig
 

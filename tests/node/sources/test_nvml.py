@@ -1,7 +1,7 @@
 """Real GPUs, as far as can be tested without one: the strategies, health, and what is asked of the driver."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,16 @@ class FakeNvml:
         self.pending: list[NvmlEvent] = []
         self.looks = 0
 
-    def cards(self) -> Sequence[NvmlCard]:
+    def cards(self, busy: Collection[str] = ()) -> Sequence[NvmlCard]:
         self.looks += 1
         return list(self.list)
 
     def events(self) -> Sequence[NvmlEvent]:
         pending, self.pending = self.pending, []
         return pending
+
+    def close(self) -> None:
+        pass
 
 
 class Clock:
@@ -283,6 +286,15 @@ def test_numbers_that_shift_when_a_card_is_lost(monkeypatch: pytest.MonkeyPatch)
     assert [(card.uuid, card.problem == LOST) for card in nvml.cards()] == [("GPU-x1", False), ("", True)]
     fake.cards, fake.answers = ["card1", "card2", "card3"], {}
     assert [card.uuid for card in nvml.cards()] == ["GPU-x1", "GPU-x2", "GPU-x3"]
+
+
+def test_a_card_that_is_being_cut_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told as it was seen last, and is not ill for it."""
+    fake, nvml = library(monkeypatch, "card", "card1")
+    before = nvml.cards()
+    fake.answers = {"card1": 15}
+    assert nvml.cards(busy={"GPU-x1"}) == before
+    assert nvml.cards()[1].problem == LOST
 
 
 def test_a_slice_that_is_removed_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

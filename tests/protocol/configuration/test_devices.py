@@ -209,3 +209,20 @@ def test_defaults() -> None:
 def test_the_documentation_has_every_field() -> None:
     """The table in the documentation is the one that the fields make."""
     assert reference() in (EXAMPLES.parent / "docs" / "device-plugin-configuration.md").read_text()
+
+
+def test_cutting_real_cards() -> None:
+    """Off unless it is said; refused where it cannot work."""
+    read, cut = parse("nvml: {}").nvml, parse("nvml: {migStrategy: mixed, cut: true, switchMode: true}").nvml
+    assert read is not None
+    assert cut is not None
+    assert (read.cut, read.switch_mode, cut.cut, cut.switch_mode) == (False, False, True, True)
+    with pytest.raises(InvalidInputs) as refused:
+        parse("nvml: {cut: true, cdi: nvidia-ctk}\nsimulated: {product: H200, cards: 1}")
+    assert [text for text in str(refused.value).splitlines() if "nvml" in text] == [
+        "nvml.cut: needs migStrategy: mixed, not none",
+        "nvml.cut: needs cdi: own; the spec of nvidia-ctk lacks slices that are cut after it was written",
+        "nvml.cut: not beside simulated: the node has one layout",
+    ]
+    with pytest.raises(InvalidInputs, match=r"nvml\.switchMode: only with cut: true"):
+        parse("nvml: {switchMode: true}")

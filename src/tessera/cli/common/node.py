@@ -37,7 +37,8 @@ class NodeChoice:
 
         async def read(folder: str) -> list[Device]:
             settings = replace(self.settings, state_dir=Path(folder))
-            devices, _ = await node_sources(self.configuration(), settings, metrics).ask()
+            sources = node_sources(self.configuration(), settings, metrics, only_look=True)
+            devices, _ = await sources.ask()
             return devices
 
         with tempfile.TemporaryDirectory() as folder:

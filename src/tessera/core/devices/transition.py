@@ -6,8 +6,12 @@ no other pod gets it. A wanted device that would lie on the same slices waits fo
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from tessera.core.devices.device import Device
+
+# Seconds for which a device that a layout took can come back: the kubelet chose it before it knew
+RECALL: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.misfit import explain_misfit
-from tessera.core.mig.placement import Instance, Wish, place
+from tessera.core.mig.placement import Instance, Wish, place, place_keeping
 from tessera.core.mig.profile import MigProfile
 
 # any fixed value would do; it keeps the names of simulated devices apart from other hashes of the same texts
@@ -53,10 +53,12 @@ class CardLayout:
         object.__setattr__(self, "instances", placed)  # the same, in order
 
     @classmethod
-    def cut(cls, product: Product, wishes: Iterable[Wish | MigProfile]) -> "CardLayout":
-        """A card cut as wished, or `DoesNotFit` with the reason."""
+    def cut(
+        cls, product: Product, wishes: Iterable[Wish | MigProfile], present: Sequence[Instance] = ()
+    ) -> "CardLayout":
+        """A card cut as wished, or `DoesNotFit` with the reason; of the present instances as many stay as can."""
         asked = [wish if isinstance(wish, Wish) else Wish(wish) for wish in wishes]
-        instances = place(product, asked)
+        instances = place_keeping(product, asked, present)
         if instances is None:
             raise DoesNotFit(explain_misfit(product, asked))
         return cls(product, mig_enabled=True, instances=instances)
@@ -166,9 +168,12 @@ class LayoutEntry:
         return not self.device_filter or not {*self.device_filter}.isdisjoint(product.pci_ids)
 
 
-def resolve(entries: Sequence[LayoutEntry], cards: Sequence[Product]) -> NodeLayout:
+def resolve(
+    entries: Sequence[LayoutEntry], cards: Sequence[Product], present: Sequence[Sequence[Instance]] = ()
+) -> NodeLayout:
     """The layout that the entries give these cards; cards that no entry concerns are whole GPUs.
 
+    Where it is known what is present on each card, as much of it stays as can.
     Every error is reported, cards that share one in one sentence.
     """
     reasons: dict[str, list[int]] = {}
@@ -182,7 +187,10 @@ def resolve(entries: Sequence[LayoutEntry], cards: Sequence[Product]) -> NodeLay
         try:
             entry = entries[concerned[0]] if concerned else None
             cut = entry is not None and entry.mig_enabled
-            layouts.append(CardLayout.cut(product, entry.wishes) if entry and cut else CardLayout(product))
+            stay = present[number] if number < len(present) else ()
+            layouts.append(
+                CardLayout.cut(product, entry.wishes, stay) if entry and cut else CardLayout(product)
+            )
         except DoesNotFit as error:
             reasons.setdefault(str(error), []).append(number)
     absent = sorted({n for entry in entries for n in entry.cards or () if n >= len(cards)})

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 
 from tessera.core.mig.geometry import MAX_SLICES, Product, Shape
 from tessera.core.mig.profile import MigProfile
@@ -69,6 +70,33 @@ def place(product: Product, wishes: Iterable[Wish]) -> tuple[Instance, ...] | No
         Instance(shape.profile, start, shape.size) for (shape, _), start in zip(asked, starts, strict=True)
     )
     return tuple(sorted(placed, key=lambda instance: instance.position))
+
+
+def place_keeping(
+    product: Product, wishes: Sequence[Wish], present: Sequence[Instance]
+) -> tuple[Instance, ...] | None:
+    """As `place`, and wishes without a place get those of present instances: as many stay as can."""
+    if not present:
+        return place(product, wishes)
+    open_ = Counter(wish.profile for wish in wishes if wish.position is None)
+    fixed = {(wish.profile, wish.position) for wish in wishes}
+    alike = [one for one in present if open_[one.profile] and (one.profile, one.position) not in fixed]
+    for count in range(min(len(alike), open_.total()), 0, -1):
+        for stay in combinations(alike, count):
+            left = open_ - Counter(one.profile for one in stay)
+            if left.total() != open_.total() - count:
+                continue  # more of a profile than are wished for
+            placed = place(
+                product,
+                [
+                    *(wish for wish in wishes if wish.position is not None),
+                    *(Wish(one.profile, one.position, one.size) for one in stay),
+                    *map(Wish, left.elements()),
+                ],
+            )
+            if placed is not None:
+                return placed
+    return place(product, wishes)
 
 
 def within_limits(product: Product, shapes: Sequence[Shape]) -> bool:

@@ -7,13 +7,13 @@ the other keeps every resource registered.
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from tessera.core.devices.device import Device, DeviceSet, by_resource
-from tessera.core.devices.transition import Transition, transition
+from tessera.core.devices.transition import RECALL, Transition, transition
 from tessera.core.errors import InvalidInput
-from tessera.core.planning.fragmentation import rooms
+from tessera.core.planning.fragmentation import CardUse, rooms
 from tessera.core.text import first_of
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -28,16 +28,14 @@ from tessera.node.metrics import Metrics
 from tessera.node.poller import NOT_SAVED, TIMEOUT, Poller, with_health
 from tessera.node.polling import either
 from tessera.node.rpc import remove_dead_sockets
-from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.node.state import DeviceState, Key, rebuilt, unknown
 from tessera.protocol.configuration.devices import DeviceConfiguration
 
 log = logging.getLogger(__name__)
 
 _COMPONENT: Final = "tessera-device-plugin"  # that Events name
+_NOT_SAID: Final = "the kubelet does not say which devices pods hold"
 _MEASURE_TICKS: Final = 15  # as often as a Prometheus usually scrapes, with a tick of a second
-# Seconds for which a device that a layout took can come back: the kubelet chose it before it knew
-_RECALL: Final = 3.0
 
 
 class Plugin(Poller):
@@ -76,6 +74,7 @@ class Plugin(Poller):
         self._handover = configuration.handover
         self._endpoints: dict[str, PluginEndpoint] = {}
         self._published = False
+        self._adopted = False  # whether it was asked which other devices of the cards pods hold
         self._wanted: Sequence[Device] = ()  # by the sources, at the last poll
         self._removed: dict[Key, tuple[Device, float]] = {}  # by a layout a moment ago, and when
         self._unregistered = asyncio.Event()  # set when a resource may be new
@@ -99,17 +98,17 @@ class Plugin(Poller):
                 tasks.create_task(self.polling())
                 if self._recorder is not None:
                     tasks.create_task(self._recorder.run())
-                if self._sources.simulated is not None:
-                    tasks.create_task(self._sources.simulated.run())
-                    tasks.create_task(self._measure(self._sources.simulated))
+                if self._sources.laid_out is not None:
+                    tasks.create_task(self._sources.laid_out.run())
+                    tasks.create_task(self._measure(self._sources.laid_out.use))
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def _measure(self, simulated: SimulatedSource) -> None:
+    async def _measure(self, use: Callable[[Collection[Key]], tuple[CardUse, ...]]) -> None:
         """Keep the metric of fragmentation right: what the cards could still hold, given what pods hold of them."""
         while True:
             await self._allocations.settle(self._keys)
-            self.metrics.room(rooms(simulated.use(self._allocations.held(self._keys))))
+            self.metrics.room(rooms(use(self._allocations.held(self._keys))))
             await asyncio.sleep(_MEASURE_TICKS * self._settings.tick)
 
     async def _ensure_registered(self) -> None:
@@ -129,6 +128,8 @@ class Plugin(Poller):
         try:
             if not self._known:
                 await self._recover(wanted)
+            elif self._sources.cut_for_real and not self._adopted:
+                await self._adopt()
             keys = {device.key for device in wanted}
             if self._keys - keys:
                 await self._allocations.settle(self._keys)
@@ -149,8 +150,8 @@ class Plugin(Poller):
         """Find out which devices the last run had, where its record is missing or cannot be read."""
         error, possible = self._state.error, self._sources.possible()
         counted, listed = await self._allocations.counted(), self._allocations.listed
-        if error and counted is None:
-            raise InvalidInput(f"{error}; and the kubelet does not say which devices pods hold")
+        if counted is None and (error or self._sources.cut_for_real):
+            raise InvalidInput("; and ".join(filter(None, (error, _NOT_SAID))))
         if error and (strange := unknown(possible, listed)):
             raise InvalidInput(
                 f"{error}; and nothing says where {first_of(strange, 3)} lies, which a pod holds"
@@ -167,6 +168,15 @@ class Plugin(Poller):
                 "%d devices of the last run rebuilt from the kubelet's record and the CDI specs",
                 len(self.devices),
             )
+
+    async def _adopt(self) -> None:
+        """Pods may hold devices that another program published, such as NVIDIA's plugin before us: they stay for their pods as well."""
+        counted = await self._allocations.counted()
+        if counted is None:
+            raise InvalidInput(_NOT_SAID)
+        found = [one for one in self._sources.possible() if one.key in counted - self._keys]
+        self.devices, self._adopted = (*self.devices, *found), True
+        self._holders.named({one.key: self._allocations.listed.get(one.key, A_POD) for one in found})
 
     def _hold_if_lost(self) -> None:
         """Without the record of holders every device counts as held, until the kubelet has not counted it for long enough."""
@@ -195,7 +205,7 @@ class Plugin(Poller):
         """
         now = time.monotonic()
         gone = [
-            one for key, (one, at) in self._removed.items() if key in keys - self._keys and at > now - _RECALL
+            one for key, (one, at) in self._removed.items() if key in keys - self._keys and at > now - RECALL
         ]
         if gone and not self._bring_back(gone):
             return ()
@@ -241,7 +251,7 @@ class Plugin(Poller):
     def _publish(self, devices: tuple[Device, ...]) -> None:
         log_health(self.devices if self._published else (), devices)
         now, there = time.monotonic(), {device.key for device in devices}
-        self._removed = {key: one for key, one in self._removed.items() if one[1] > now - _RECALL}
+        self._removed = {key: one for key, one in self._removed.items() if one[1] > now - RECALL}
         self._removed |= {one.key: (one, now) for one in self.devices if one.healthy and one.key not in there}
         self.devices, self._published = devices, True
         sets = by_resource(devices)

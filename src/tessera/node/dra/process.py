@@ -45,7 +45,8 @@ class NodeDriver:
         self._instance = Instance(self._folder / "instances")
         self._store = PreparedClaims(self._folder / "claims")
         self._files = ClaimFiles(settings.cdi_dir)
-        self._sources = node_sources(configuration, settings, self.metrics, client)
+        # real cards are cut by the device plugin alone
+        self._sources = node_sources(configuration, settings, self.metrics, client, only_look=True)
         self._health = HealthService()
         self._recorder = Recorder(client, DRIVER, instance=settings.node)
         self.metrics.events = self._recorder.counts
@@ -105,8 +106,8 @@ class NodeDriver:
                     tasks.create_task(self._ensure_registered())
                     tasks.create_task(self._recorder.run())
                     tasks.create_task(self._cleaning())
-                    if self._sources.simulated is not None:
-                        tasks.create_task(self._sources.simulated.run())
+                    if self._sources.laid_out is not None:
+                        tasks.create_task(self._sources.laid_out.run())
             finally:
                 await self._endpoint.close()
                 await self.claims.drained()

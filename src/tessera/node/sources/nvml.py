@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,24 +43,36 @@ class NvmlSource:
         self._strategy = configuration.strategy
         self._host_root = host_root
         self._clock = clock
-        self._cards: Sequence[NvmlCard] = ()
+        self.cards: Sequence[NvmlCard] = ()  # as they were at the last look
         self._cards_at: float | None = None
         # card and GPU instance → when, what
         self._faults: dict[tuple[str, int | None], tuple[float, str]] = {}
 
-    def devices(self) -> Sequence[Device]:
-        """The GPUs and MIG devices that the strategy makes resources of."""
+    @property
+    def cdi_kind(self) -> str:
+        return self._configuration.cdi_kind
+
+    def look_again(self) -> None:
+        """The cards have changed: look at them at the next poll."""
+        self._cards_at = None
+
+    def close(self) -> None:
+        """Let go of the cards until the next poll."""
+        self._nvml.close()
+
+    def devices(self, busy: Collection[str] = ()) -> Sequence[Device]:
+        """The GPUs and MIG devices that the strategy makes resources of; cards of the UUIDs in `busy` are not asked."""
         now = self._clock()
         if self._cards_at is None or now - self._cards_at >= _CARDS_EVERY:
-            self._cards, self._cards_at = self._nvml.cards(), now
+            self.cards, self._cards_at = self._nvml.cards(busy), now
         for event in self._nvml.events():
             if event.xid not in _HARMLESS_XIDS:
                 self._faults[event.card, event.gpu_instance] = (now, str(event))
-                self._cards_at = None  # read the cards at the next poll
+                self.look_again()
         self._faults = {key: fault for key, fault in self._faults.items() if now - fault[0] < _QUIET}
         if self._strategy is Strategy.SINGLE:
-            _check_single(self._cards)
-        return [device for card in self._cards for device in self._card_devices(card)]
+            _check_single(self.cards)
+        return [device for card in self.cards for device in self._card_devices(card)]
 
     def _card_devices(self, card: NvmlCard) -> list[Device]:
         if self._strategy is Strategy.NONE or not card.mig_enabled:

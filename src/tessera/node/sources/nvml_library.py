@@ -6,7 +6,7 @@ other with it. A driver that is not loaded, or is reloaded while we run, is no c
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -67,12 +67,19 @@ class NvmlEvent:
 class Nvml(Protocol):
     """What is asked of the driver."""
 
-    def cards(self) -> Sequence[NvmlCard]:
-        """Every GPU, one that does not answer with its problem; raises `SourceFailed` when the driver does not answer."""
+    def cards(self, busy: Collection[str] = ()) -> Sequence[NvmlCard]:
+        """Every GPU, one that does not answer with its problem; raises `SourceFailed` when the driver does not answer.
+
+        Cards of the UUIDs in `busy` are being cut: they are not asked, and are told as they were seen last.
+        """
         ...
 
     def events(self) -> Sequence[NvmlEvent]:
         """What went wrong since the last call; does not wait."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the driver, until something is asked again."""
         ...
 
 
@@ -87,10 +94,10 @@ class NvmlLibrary:
         self._seen: dict[int, NvmlCard] = {}  # as each card answered last
         self._silent = False  # whether some card did not answer at the last look
 
-    def cards(self) -> Sequence[NvmlCard]:
+    def cards(self, busy: Collection[str] = ()) -> Sequence[NvmlCard]:
         if self._silent:
             self.close()  # a card that was reset or replaced may be seen only by those who open the library anew
-        return self._with_driver(self._cards)
+        return self._with_driver(lambda lib: self._cards(lib, busy))
 
     def events(self) -> Sequence[NvmlEvent]:
         return self._with_driver(self._events)
@@ -114,11 +121,12 @@ class NvmlLibrary:
             self.close()
             raise SourceFailed(f"NVML: {error}") from error
 
-    def _cards(self, lib: Any) -> list[NvmlCard]:
+    def _cards(self, lib: Any, busy: Collection[str]) -> list[NvmlCard]:
         found: dict[int, NvmlCard | str] = {}
         for index in range(lib.nvmlDeviceGetCount()):
+            last = self._seen.get(index)
             try:
-                found[index] = self._card(lib, index)
+                found[index] = last if last and last.uuid in busy else self._card(lib, index)
             except lib.NVMLError as error:
                 if _is(lib, error, _NO_DRIVER):
                     raise
@@ -126,8 +134,8 @@ class NvmlLibrary:
         answered = {index: card for index, card in found.items() if isinstance(card, NvmlCard)}
         self._silent = len(answered) < len(found)
         uuids = {card.uuid for card in answered.values()}  # numbers shift when a card is gone
-        last = {index: card for index, card in self._seen.items() if card.uuid not in uuids} | answered
-        self._seen = {index: card for index, card in last.items() if index in found}
+        known = {index: card for index, card in self._seen.items() if card.uuid not in uuids} | answered
+        self._seen = {index: card for index, card in known.items() if index in found}
         return [
             card
             if isinstance(card, NvmlCard)

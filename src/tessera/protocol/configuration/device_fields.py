@@ -131,6 +131,8 @@ _NVML: Final = record(
     Field("migStrategy", _STRATEGIES, "How cut cards become resources, as in NVIDIA's plugin.", default="none"),
     Field("cdi", choice("own", "nvidia-ctk"), "Which CDI spec describes the devices: `own`, with device nodes only, or that of `nvidia-ctk cdi generate`, with the driver's libraries.", default="own"),
     Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID; NVIDIA's runtime reads it.", default=VISIBLE_DEVICES),
+    Field("cut", BOOLEAN, "Whether the device plugin cuts the cards as the node's layout says (needs `migStrategy: mixed`). Off: it only reads them.", default=False),
+    Field("switchMode", BOOLEAN, "With `cut`: whether it also turns MIG mode on and off, on cards that nobody uses.", default=False),
 )  # fmt: skip
 
 DOCUMENT: Final = record(

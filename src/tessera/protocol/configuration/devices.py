@@ -43,6 +43,8 @@ class NvmlCards:
     env_list: str
     cdi_kind: str
     described_by_us: bool  # else by NVIDIA's container toolkit
+    cut: bool = False  # as the node's layout says; else they are only read
+    switch_mode: bool = False  # whether MIG mode may be turned on and off
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,14 @@ def parse(text: str | bytes, source: str = "configuration") -> DeviceConfigurati
         errors.add("", "no devices: at least one of static, simulated and nvml is needed")
     static = _static_devices(read["static"], errors)
     simulated = _simulated(read["simulated"], errors) if read["simulated"] else None
+    nvml = _nvml(read["nvml"], errors) if read["nvml"] is not None else None
+    if simulated and nvml and nvml.cut:
+        errors.add("nvml.cut", "not beside simulated: the node has one layout")
     errors.raise_if_any()
     return DeviceConfiguration(
         static=static,
         simulated=simulated,
-        nvml=_nvml(read["nvml"]) if read["nvml"] is not None else None,
+        nvml=nvml,
         handover=Handover(read["handover"]),
         fault_file=read["faultFile"],
         evict_unhealthy=read["evictUnhealthy"],
@@ -190,8 +195,22 @@ def _dynamic(read: Mapping[str, Any], strategy: Strategy, errors: Errors) -> tup
     return tuple(read["profiles"]) or has
 
 
-def _nvml(read: Mapping[str, Any]) -> NvmlCards:
-    ours = read["cdi"] == "own"
+def _nvml(read: Mapping[str, Any], errors: Errors) -> NvmlCards:
+    ours, strategy = read["cdi"] == "own", Strategy(read["migStrategy"])
+    if read["cut"] and strategy is not Strategy.MIXED:
+        errors.add("nvml.cut", f"needs migStrategy: mixed, not {strategy}")
+    if read["cut"] and not ours:
+        errors.add(
+            "nvml.cut",
+            "needs cdi: own; the spec of nvidia-ctk lacks slices that are cut after it was written",
+        )
+    if read["switchMode"] and not read["cut"]:
+        errors.add("nvml.switchMode", "only with cut: true")
     return NvmlCards(
-        Strategy(read["migStrategy"]), read["devicesVariable"], _NVML_KIND if ours else NVIDIA_CTK_KIND, ours
+        strategy,
+        read["devicesVariable"],
+        _NVML_KIND if ours else NVIDIA_CTK_KIND,
+        ours,
+        read["cut"],
+        read["switchMode"],
     )

@@ -14,7 +14,7 @@ from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.node import LAYOUT_STATE_LABEL
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, resolve
-from tessera.core.mig.placement import Wish
+from tessera.core.mig.placement import Instance, Wish
 from tessera.core.text import escaped
 from tessera.protocol import yaml
 from tessera.protocol.mig.entries import (
@@ -106,9 +106,11 @@ def write(document: MigDocument) -> str:
     return yaml.dump({"version": "v1", "mig-configs": configs})
 
 
-def read_layout(text: str, cards: Sequence[Product]) -> NodeLayout:
-    """From an annotation's text to the layout of the cards that are there."""
-    return resolve(read(text, RUNAI_CONFIG).select(), cards)
+def read_layout(
+    text: str, cards: Sequence[Product], present: Sequence[Sequence[Instance]] = ()
+) -> NodeLayout:
+    """From an annotation's text to the layout of the cards that are there; of what is present as much stays as can."""
+    return resolve(read(text, RUNAI_CONFIG).select(), cards, present)
 
 
 def _is_parted(document: Any) -> bool:

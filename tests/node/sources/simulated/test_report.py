@@ -3,8 +3,8 @@
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.product import find_product
-from tessera.node.sources.simulated.layout import LayoutStatus, State
-from tessera.node.sources.simulated.node_link import beside, report_of, without
+from tessera.node.sources.layout import LayoutStatus, State
+from tessera.node.sources.node_link import beside, report_of, without
 from tessera.protocol.mig.documents import read_layout
 
 CARDS = [SIMULATED_H200_70GB] * 2

@@ -15,9 +15,9 @@ from tessera.kube.rest.client import Client
 from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
+from tessera.node.sources.layout import Decided, Layouts, LayoutStatus
+from tessera.node.sources.node_link import NodeLink, beside, decide, report_of, without
 from tessera.node.sources.simulated.cards import CardDevices
-from tessera.node.sources.simulated.layout import Decided, Layouts, LayoutStatus, file_text
-from tessera.node.sources.simulated.node_link import NodeLink, beside, report_of, without
 from tessera.protocol.configuration.devices import SimulatedCards
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ class _There:
 
 class SimulatedSource:
     """Owns cards, layout and report. Every method runs in the event loop, and none waits."""
+
+    destroys = False  # a simulated slice that is gone can come back as it was
 
     def __init__(
         self,
@@ -60,7 +62,9 @@ class SimulatedSource:
         self._metrics = metrics
         self._layout_file = layout_file
         self._link = NodeLink(client, node, changed) if client and not layout_file else None
-        self._layouts = Layouts(configuration, state_dir / "layout")
+        self._layouts = Layouts(
+            configuration.cards, configuration.strategy, state_dir / "layout", configuration.layout
+        )
         self._cards = CardDevices(configuration, node, state_dir)
         self._decided: Decided | None = None
         self._there: _There | None = None  # None: nothing yet
@@ -70,6 +74,10 @@ class SimulatedSource:
         """Follow the node and write reports to it until cancelled; without a cluster there is nothing to do."""
         if self._link is not None:
             await self._link.run()
+
+    def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Of the devices of the last run, those that may still be there: any."""
+        return devices
 
     async def devices(self) -> Sequence[Device]:
         """The devices of the layout that is desired now, or of the last good one."""
@@ -123,12 +131,4 @@ class SimulatedSource:
     def _decide(self) -> Decided | None:
         if self._configuration.dynamic is not None:
             return self._layouts.refuse(self._link.desired if self._link else None)
-        if self._link is None:
-            return self._layouts.decide(
-                file_text(self._layout_file) if self._layout_file else None, self._decided
-            )
-        if self._link.heard:
-            return self._layouts.decide(self._link.desired, self._decided)
-        if self._link.silent and self._decided is None:
-            return self._layouts.recall()
-        return self._decided
+        return decide(self._layouts, self._link, self._layout_file, self._decided)

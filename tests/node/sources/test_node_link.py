@@ -14,7 +14,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.plugin import Plugin
-from tessera.node.sources.simulated.node_link import NodeLink, Report, _read
+from tessera.node.sources.node_link import NodeLink, Report, _read
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.nodes import decode_mapping
@@ -24,7 +24,7 @@ from tessera.simulation.node.kubelet import Kubelet
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.node.running import TICK, run, sample, started
 
-EXAMPLE = (Path(__file__).parents[4] / "examples" / "simulated-h200.yaml").read_text()
+EXAMPLE = (Path(__file__).parents[3] / "examples" / "simulated-h200.yaml").read_text()
 TWO, THREE = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
 STATE, REASON, MAPPING = "nvidia.com/mig.config.state", "nvidia.com/mig.config.reason", "run.ai/mig-mapping"
 
@@ -318,7 +318,7 @@ def test_a_node_that_comes_later() -> None:
 
 def test_an_api_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the API server the last good layout of the run before holds; with it, what the node says."""
-    monkeypatch.setattr("tessera.node.sources.simulated.node_link._SILENT_AFTER", 0.2)
+    monkeypatch.setattr("tessera.node.sources.node_link._SILENT_AFTER", 0.2)
 
     async def story(root: Path) -> None:
         async with cluster(root, annotation("7g.70gb")) as it:
@@ -340,7 +340,7 @@ def test_an_api_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_that_is_refused_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the API server says no to the labels, they are sent again."""
-    monkeypatch.setattr("tessera.node.sources.simulated.node_link._RETRY", (0.05, 0.1))
+    monkeypatch.setattr("tessera.node.sources.node_link._RETRY", (0.05, 0.1))
 
     async def story(root: Path) -> None:
         async with cluster(root, there=False) as it:

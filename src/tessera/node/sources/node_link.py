@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Slot, Strategy
@@ -19,13 +20,23 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.node.polling import reconciling
-from tessera.node.sources.simulated.layout import LayoutStatus, text_of
+from tessera.node.sources.layout import Decided, Layouts, LayoutStatus, file_text, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
-from tessera.protocol.mig.nodes import MAPPING, encode_mapping, gpu_labels, mapping_of, stale_labels
+from tessera.protocol.mig.nodes import (
+    MAPPING,
+    MappedDevice,
+    encode_mapping,
+    gpu_labels,
+    mapping_of,
+    stale_labels,
+)
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(
+    "tessera.node.sources.simulated.node_link"
+)  # as logs have named it since only simulated cards were cut
 
+_DISCOVERY: Final = "nvidia.com/gfd.timestamp"  # the label that it writes beside all others
 _RETRY: Final = (1.0, 30.0)  # seconds, doubling from the first to the second
 # Without a word from the API server for that long, what was good in the last run is better than nothing
 _SILENT_AFTER: Final = 15.0
@@ -40,10 +51,13 @@ class Report:
     annotations: Mapping[str, str | None] = field(default_factory=dict)
 
     def patch(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
-        """The merge patch that makes a node say this; empty when it does."""
+        """The merge patch that makes a node say this; empty when it does. GPU feature discovery keeps its labels itself."""
         gone: dict[str, str | None] = dict.fromkeys(stale_labels(labels, self.labels))
+        wanted = {**gone, **self.labels}
+        if _DISCOVERY in labels:
+            wanted = {name: value for name, value in wanted.items() if name == CONFIG_STATE}
         metadata = {
-            "labels": _changes({**gone, **self.labels}, labels),
+            "labels": _changes(wanted, labels),
             "annotations": _changes(self.annotations, annotations),
         }
         changed = {name: changes for name, changes in metadata.items() if changes}
@@ -62,10 +76,19 @@ def report_of(
 
     `leaving` are the ids of devices of an earlier layout that stay for their pods: they are there, and are told.
     """
-    mapping = mapping_of(there, node, leaving)
+    return report_with(mapping_of(there, node, leaving), gpu_labels(there, strategy), desired, status)
+
+
+def report_with(
+    mapping: dict[int, tuple[MappedDevice, ...]],
+    labels: Mapping[str, str],
+    desired: str | None,
+    status: LayoutStatus,
+) -> Report:
+    """The report of a node with these devices and labels; where no layout is desired there is no state either."""
     return Report(
         desired,
-        labels={**gpu_labels(there, strategy), CONFIG_STATE: str(status.state) if desired else None},
+        labels={**labels, CONFIG_STATE: str(status.state) if desired else None},
         annotations={
             MAPPING: encode_mapping(mapping) if mapping else None,
             CONFIG_REASON: (status.reason if desired else "") or None,
@@ -146,6 +169,11 @@ class NodeLink:
             self._report = report
             self._news.set()
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The node's labels, as far as it was seen."""
+        return (self._seen.labels if self._seen else None) or {}
+
     # what the reflector calls
 
     def replace(self, objects: Iterable[Metadata]) -> None:
@@ -192,3 +220,16 @@ class NodeLink:
         log.info("node %s: state of its layout written: %s", self._name, ", ".join(names))
         if self._seen is seen:  # else the watch has brought something newer meanwhile
             self._seen = answer
+
+
+def decide(
+    layouts: Layouts, link: NodeLink | None, file: Path | None, before: Decided | None
+) -> Decided | None:
+    """The layout that the node, or else a file, desires now; while the API server is silent that of the last run, None: none yet."""
+    if link is None:
+        return layouts.decide(file_text(file) if file else None, before)
+    if link.heard:
+        return layouts.decide(link.desired, before)
+    if link.silent and before is None:
+        return layouts.recall()
+    return before

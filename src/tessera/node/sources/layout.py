@@ -1,4 +1,4 @@
-"""Which layout a node's simulated cards get: the last good one holds, whatever is desired.
+"""Which layout a node's cards get: the last good one holds, whatever is desired.
 
 A layout comes as text, from the node's annotation or from a file. One that cannot be read or does not fit is refused
 with its reason; the cards stay as they are. The last good text is kept on disk, so that a restart in front of a bad
@@ -7,6 +7,7 @@ annotation does not empty the node.
 
 import logging
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,13 +16,15 @@ from typing import Final
 from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
-from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.node.files import put
 from tessera.node.polling import NotPublished
-from tessera.protocol.configuration.devices import SimulatedCards
 from tessera.protocol.mig import documents as mig
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(
+    "tessera.node.sources.simulated.layout"
+)  # as logs have named it since only simulated cards were cut
 
 _MOST_REASON: Final = 1024  # characters: an annotation is read by people
 _ON_DEMAND: Final = (
@@ -63,8 +66,8 @@ class Decided:
         elif result.complete:
             return LayoutStatus(State.SUCCESS)
         else:
-            reason = f"{len(result.waiting)} to come after {_staying(result)}"
-        return LayoutStatus(State.PENDING, _shortened(reason))
+            reason = f"{len(result.waiting)} to come after {staying(result)}"
+        return LayoutStatus(State.PENDING, shortened(reason))
 
 
 def text_of(desired: str | None) -> str:
@@ -75,10 +78,11 @@ def text_of(desired: str | None) -> str:
 class Layouts:
     """Decides what a node's cards are cut into, and keeps the last good text on disk."""
 
-    def __init__(self, configuration: SimulatedCards, path: Path) -> None:
-        self._cards = configuration.cards
-        self._strategy = configuration.strategy
-        self._default = configuration.layout
+    def __init__(self, cards: Sequence[Product], strategy: Strategy, path: Path, default: str = "") -> None:
+        """`default`: the layout where none is desired; without it the cards are whole."""
+        self._cards = tuple(cards)
+        self._strategy = strategy
+        self._default = default
         self._path = path
         self._read("")  # a default that does not fit is a mistake in the configuration
 
@@ -90,7 +94,7 @@ class Layouts:
         try:
             decided = Decided(self._read(text), text)
         except InvalidInput as error:
-            refusal = _shortened("; ".join(str(error).split("\n")))
+            refusal = shortened("; ".join(str(error).split("\n")))
             log.error("layout refused, the last good one stays: %s", refusal)  # noqa: TRY400 # one line
             good = before.layout if before else self._last_good() or self._read("")
             decided = Decided(good, text, refusal)
@@ -141,7 +145,7 @@ class Layouts:
             return None
 
 
-def _staying(change: Transition) -> str:
+def staying(change: Transition) -> str:
     """What stays and for whom, resource by resource: a node may have hundreds of devices, and its pods are few."""
     pods: dict[str, list[str]] = {}
     for device in change.leaving:
@@ -152,7 +156,7 @@ def _staying(change: Transition) -> str:
     )
 
 
-def _shortened(reason: str) -> str:
+def shortened(reason: str) -> str:
     """The reason on one line; one that is too long ends after a word, and shows that it goes on."""
     return textwrap.shorten(reason, _MOST_REASON, placeholder=" …", break_on_hyphens=False)
 

@@ -8,8 +8,7 @@ from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import Strategy
-from tessera.node.sources.simulated.layout import Decided, Layouts, LayoutStatus, State, file_text
-from tessera.protocol.configuration.devices import SimulatedCards
+from tessera.node.sources.layout import Decided, Layouts, LayoutStatus, State, file_text
 from tests.node.running import slices
 
 CARDS = [SIMULATED_H200_70GB] * 4
@@ -18,8 +17,7 @@ DONE = Transition(())
 
 
 def layouts(tmp_path: Path, default: str = "", strategy: Strategy = Strategy.MIXED) -> Layouts:
-    cards = SimulatedCards(tuple(CARDS), strategy, default, "", "x/y", numa_nodes=0)
-    return Layouts(cards, tmp_path / "state" / "layout")
+    return Layouts(CARDS, strategy, tmp_path / "state" / "layout", default)
 
 
 def resources(decided: Decided) -> dict[str, int]:

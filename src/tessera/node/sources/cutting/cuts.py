@@ -1,0 +1,175 @@
+"""Which cards are cut now: what may go, what is at work, what is tried again, and what NVML refused.
+
+A GPU instance may go when none of its devices can be in a pod's hands: the plugin no longer publishes them, and has not for so
+long that none can come back for a pod that the kubelet chose it for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.core.devices.device import Device
+from tessera.core.devices.transition import RECALL
+from tessera.core.mig.cutting import Cut, steps
+from tessera.core.mig.geometry import Product
+from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, ResetNeeded
+from tessera.node.sources.cutting.jobs import Job
+from tessera.node.sources.cutting.journal import Journal
+from tessera.node.sources.cutting.port import Driver
+from tessera.node.sources.cutting.reading import ids_on, made_on
+from tessera.node.sources.nvml_library import NvmlCard
+
+log = logging.getLogger(__name__)
+
+_FIRST: Final = (
+    30.0  # seconds that the first devices wait for cards that have room for slices of their layout
+)
+_AGAIN: Final = (
+    5.0,
+    60.0,
+)  # until a card that some program uses is tried again, doubling from the first to the second
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A card that is tried again."""
+
+    words: str
+    at: float
+    delay: float
+
+
+class Cuts:
+    def __init__(
+        self, driver: Driver, journal: Journal, changed: asyncio.Event, clock: Callable[[], float]
+    ) -> None:
+        self.failed: dict[str, str] = {}  # by the card's UUID: NVML's words
+        self._driver = driver
+        self._journal = journal
+        self._changed = changed
+        self._clock = clock
+        self._jobs: dict[str, Job] = {}
+        self._later: dict[str, _Later] = {}
+        self.unfinished: dict[
+            str, Cut
+        ] = {}  # cards that a killed process was cutting, and what they were before
+        self._absent: dict[str, float] = {}  # ids that are on a card and not published, and since when
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The cards that are being cut."""
+        return frozenset(self._jobs)
+
+    def begin(self, cards: Iterable[NvmlCard]) -> None:
+        """Look for cards that a killed process was cutting; called once, before any is cut."""
+        found = {card.uuid: self._journal.before(card.uuid) for card in cards if card.uuid}
+        self.unfinished = {uuid: before for uuid, before in found.items() if before is not None}
+
+    def forget(self) -> None:
+        """Another layout is desired: what was refused may be possible now."""
+        self.failed, self._later = {}, {}
+
+    def published(self, cards: Iterable[NvmlCard], devices: Iterable[Device]) -> None:
+        """These and no others can be given to pods from now on, or are held by them."""
+        now, there = self._clock(), {one.id for one in devices}
+        ids = {name for card in cards for name in ids_on(card)}
+        self._absent = {name: self._absent.get(name, now) for name in ids - there}
+
+    def reason(self, uuid: str) -> str:
+        """What keeps a card from being cut, besides pods; empty: nothing."""
+        job, later = self._jobs.get(uuid), self._later.get(uuid)
+        if job is not None:
+            return job.hangs or "is being cut"
+        return f"will be tried again: {later.words}" if later else ""
+
+    async def fill(
+        self, goals: Mapping[str, Cut], cards: Sequence[NvmlCard], products: Mapping[str, Product]
+    ) -> None:
+        """Cut what the cards have room for, before anything is published: after a start of the machine that is all."""
+        uuids = [
+            card.uuid for card in cards if card.uuid in goals and card.mig_enabled and goals[card.uuid].mig
+        ]
+        self._start([Order(uuid, products[uuid], goals[uuid]) for uuid in uuids])
+        ends = self._clock() + _FIRST
+        for job in [*self._jobs.values()]:
+            await asyncio.to_thread(job.join, max(0.0, ends - self._clock()))
+
+    def start(
+        self,
+        goals: Mapping[str, Cut],
+        cards: Sequence[NvmlCard],
+        products: Mapping[str, Product],
+        close: Callable[[], None],
+    ) -> None:
+        """Begin what may be done now; `close` lets go of the cards."""
+        orders = []
+        for card in cards:
+            later, goal = self._later.get(card.uuid), goals.get(card.uuid)
+            if goal is None or card.uuid in self._jobs or (later and self._clock() < later.at):
+                continue
+            order = self._order(card, products[card.uuid], goal)
+            if order is not None:
+                orders.append(order)
+        if orders:
+            close()
+            self._start(orders)
+
+    def _order(self, card: NvmlCard, product: Product, goal: Cut) -> Order | None:
+        free = self._free(card)
+        if card.mig_enabled == goal.mig:
+            made = made_on(card)
+            todo = bool(steps(product, made, goal.instances, {one.id for one in made} - free))
+            switch = False
+        else:
+            on_it = ids_on(card) - ({card.uuid} if card.mig_enabled else set())
+            todo = switch = all(map(self._is_free, on_it))
+        if not todo and card.uuid not in self.unfinished:
+            return None
+        return Order(card.uuid, product, goal, free, switch)
+
+    def _free(self, card: NvmlCard) -> frozenset[int]:
+        """The GPU instances of a card that may go."""
+        by_instance: dict[int, list[str]] = {}
+        for device in card.mig_devices:
+            by_instance.setdefault(device.gpu_instance, []).append(device.uuid)
+        return frozenset(number for number, ids in by_instance.items() if all(map(self._is_free, ids)))
+
+    def _is_free(self, name: str) -> bool:
+        since = self._absent.get(name)
+        return since is not None and self._clock() - since >= RECALL
+
+    def _start(self, orders: Sequence[Order]) -> None:
+        loop = asyncio.get_running_loop()
+        for order in orders:
+            job = Job(order, self._driver, self._journal, lambda: _wake(loop, self._changed), self._clock)
+            self._jobs[order.card] = job
+            job.start()
+
+    def collect(self, cards: Iterable[NvmlCard]) -> bool:
+        """Take the outcomes of cuts that have ended; whether there were any."""
+        names = {card.uuid: f"card {card.index}" for card in cards}
+        ended = [(uuid, job.outcome) for uuid, job in self._jobs.items() if job.outcome is not None]
+        for uuid, outcome in ended:
+            del self._jobs[uuid]
+            before, name = self._later.pop(uuid, None), names.get(uuid, uuid)
+            match outcome:
+                case Done():
+                    self.unfinished.pop(uuid, None)
+                    log.info("%s is cut", name)
+                case Busy(words) | ResetNeeded(words):
+                    delay = min(2 * before.delay, _AGAIN[1]) if before else _AGAIN[0]
+                    self._later[uuid] = _Later(words, self._clock() + delay, delay)
+                    if before is None or before.words != words:
+                        log.warning("%s cannot be cut yet, will be tried again: %s", name, words)
+                case Failed(words):
+                    self.failed[uuid] = words
+                    log.error("%s cannot be cut: %s", name, words)
+        return bool(ended)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
+    """From a thread that may outlive the loop."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(changed.set)

@@ -1,0 +1,62 @@
+"""What is asked of the driver to cut a card, and how it refuses."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from tessera.core.errors import TesseraError
+from tessera.core.mig.cutting import Made
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.placement import Instance
+
+
+class Refused(TesseraError):
+    """NVML does not do what was asked, in its words."""
+
+
+class InUse(Refused):
+    """Some program uses the card or the instance."""
+
+
+class NeedsReset(Refused):
+    """The card does it only after a reset or a reboot."""
+
+
+class Writer(Protocol):
+    """One card that is open for changes. Every method may raise `Refused`, and may hang."""
+
+    def modes(self) -> tuple[bool, bool]:
+        """Whether MIG is on now, and whether it will be after a reset."""
+        ...
+
+    def switch(self, *, on: bool) -> None:
+        """Turn MIG mode on or off; `NeedsReset` if that takes effect after a reset only."""
+        ...
+
+    def made(self) -> Sequence[Made]:
+        """The GPU instances of a card with MIG on."""
+        ...
+
+    def create(self, instance: Instance) -> int:
+        """Make a GPU instance in its place; its number."""
+        ...
+
+    def create_compute(self, gpu_instance: int) -> None:
+        """Make the compute instance that takes all of a GPU instance."""
+        ...
+
+    def destroy_compute(self, gpu_instance: int, compute_instance: int) -> None: ...
+
+    def destroy(self, gpu_instance: int) -> None: ...
+
+
+class Driver(Protocol):
+    """The driver, as far as cards are cut by it."""
+
+    def product(self, uuid: str) -> Product:
+        """The profiles of a card and where they may lie, as the driver itself says; no profiles: it cannot be cut."""
+        ...
+
+    def open(self, uuid: str, note: Callable[[str], None]) -> AbstractContextManager[Writer]:
+        """A card to be changed; `note` is told the name of every call before it is made."""
+        ...

@@ -1,0 +1,123 @@
+"""What NVML's cards and the plugin's devices say, in the words of layouts. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from tessera.core.devices.device import Device, DeviceType
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.cutting import Cut, Made
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout
+from tessera.core.mig.placement import Instance
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.fragmentation import CardUse
+from tessera.node.sources.nvml_library import NvmlCard, NvmlMigDevice
+from tessera.node.state import Key
+from tessera.protocol.mig.nodes import MappedDevice
+
+
+def unreadable(card: NvmlCard) -> str:
+    """Why it cannot be told how a card is cut; empty: it can."""
+    unknown = [device for device in card.mig_devices if _instance(device) is None]
+    return (
+        f"has a slice of which NVML does not say what or where it is ({unknown[0].uuid})" if unknown else ""
+    )
+
+
+def made_on(card: NvmlCard) -> tuple[Made, ...]:
+    """The GPU instances of a card, as far as they have devices and can be read."""
+    by_instance: dict[int, list[NvmlMigDevice]] = {}
+    for device in card.mig_devices:
+        by_instance.setdefault(device.gpu_instance, []).append(device)
+    return tuple(
+        Made(
+            number,
+            instance,
+            tuple(sorted(one.compute_instance for one in some)),
+            len(some) == 1 and "c." not in some[0].profile,
+        )
+        for number, some in sorted(by_instance.items())
+        if (instance := _instance(some[0]))
+    )
+
+
+def _instance(device: NvmlMigDevice) -> Instance | None:
+    part, _, of = device.profile.partition("c.")  # 1c.3g.71gb: one compute slice of a 3g.71gb
+    try:
+        profile = MigProfile.parse(of if part.isdigit() else device.profile)
+    except InvalidInput:
+        return None
+    if device.start is None or device.size is None:
+        return None
+    return Instance(profile, device.start, device.size)
+
+
+def ids_on(card: NvmlCard) -> frozenset[str]:
+    """Every id that a device of the card can have."""
+    return frozenset({card.uuid, *(device.uuid for device in card.mig_devices)})
+
+
+def is_of(goal: Cut, device: Device) -> bool:
+    """Whether a device is one that the card is to have."""
+    if device.model.type is DeviceType.GPU:
+        return not goal.mig
+    span = device.place.span if device.place else None
+    return any(
+        device.model.profile == str(one.profile) and span is not None and span.start == one.position
+        for one in goal.instances
+    )
+
+
+def mapping_with(
+    devices: Iterable[Device], products: Mapping[str, Product]
+) -> dict[int, tuple[MappedDevice, ...]]:
+    """The mapping that tells which slices there are, by card; cards that are whole GPUs are left out."""
+    mapping: dict[int, list[MappedDevice]] = {}
+    for device in devices:
+        product = products.get(device.model.parent)
+        shapes = product.shapes if product else ()
+        number = next((one.profile_id for one in shapes if str(one.profile) == device.model.profile), None)
+        if device.place and number is not None:
+            one = MappedDevice(device.place.span.start, device.id, number, device.leaving)
+            mapping.setdefault(device.place.card.index, []).append(one)
+    return {card: tuple(sorted(some, key=lambda one: one.position)) for card, some in sorted(mapping.items())}
+
+
+def layout_with(
+    cards: Sequence[NvmlCard], products: Mapping[str, Product], devices: Iterable[Device]
+) -> NodeLayout:
+    """How the cards are cut, as far as pods can be given the devices."""
+    by_card: dict[str, list[Instance]] = {}
+    for device in devices:
+        product, place = products.get(device.model.parent), device.place
+        shapes = product.shapes if product else ()
+        shape = next((one for one in shapes if str(one.profile) == device.model.profile), None)
+        if shape and place and not device.leaving:
+            at = Instance(shape.profile, place.span.start, place.span.size)
+            by_card.setdefault(device.model.parent, []).append(at)
+    known = [card for card in cards if card.uuid in products]
+    return NodeLayout(
+        tuple(_card(products[card.uuid], by_card.get(card.uuid, ()), mig=card.mig_enabled) for card in known),
+        changing=True,
+    )
+
+
+def _card(product: Product, instances: Sequence[Instance], *, mig: bool) -> CardLayout:
+    try:
+        return CardLayout(product, mig_enabled=mig or bool(instances), instances=tuple(instances))
+    except DoesNotFit:  # by our rule, and yet it is there
+        return CardLayout(product, mig_enabled=mig)
+
+
+def use_of(layout: NodeLayout, devices: Collection[Device], held: Collection[Key]) -> tuple[CardUse, ...]:
+    """The cards, and which of their devices are among these that pods hold."""
+    there = {
+        (d.place.card.index, d.place.span.start, d.model.type): d.key in held for d in devices if d.place
+    }
+    return tuple(
+        CardUse(
+            card,
+            tuple(one for one in card.instances if there.get((number, one.position, DeviceType.MIG))),
+            bool(there.get((number, 0, DeviceType.GPU))),
+        )
+        for number, card in enumerate(layout.cards)
+    )
