@@ -176,6 +176,16 @@ def killed_at(at: int, names: set[str]) -> Callable[[str, int], None]:
     return fault
 
 
+def refusing_once(call: str) -> Callable[[str, int], None]:
+    numbers = count()
+
+    def fault(name: str, number: int) -> None:
+        if name == call and number > 0 and next(numbers) == 0:
+            raise Refused(f"{name}: Unknown Error")
+
+    return fault
+
+
 def no_fault(name: str, number: int) -> None:
     pass
 
@@ -185,7 +195,7 @@ def test_300_changes_killed_at_every_call() -> None:
 
     Where NVML refuses at that next start, the card is as it was before the first change.
     """
-    random_, names, runs = random.Random(27), set[str](), 0
+    random_, names, runs, refusals = random.Random(27), set[str](), 0, 0
     for _ in range(300):
         before, goal = random_cut(random_), random_cut(random_)
         start = FakeCard().add(*before.instances)
@@ -213,9 +223,16 @@ def test_300_changes_killed_at_every_call() -> None:
             assert cut(order(card, goal, held), card, journal) == Done()
             assert (card.cut, card.complete, journal.cards) == (expected, True, {})
             assert kept.items() <= card.instances.items()
-            # the next start learns that nothing is wanted any more: what was there before comes back
             if not kept_journal.cards:
                 continue
+            # the next start meets a refusal, or learns that nothing is wanted any more: what was there before comes back
+            put_back, its_journal = refused.copy(), MemoryJournal()
+            its_journal.cards = {**kept_journal.cards}
+            put_back.fault = refusing_once("create")
+            if isinstance(cut(order(put_back, goal, held), put_back, its_journal), Failed):
+                refusals += 1
+                assert (put_back.cut, put_back.complete, its_journal.cards) == (before, True, {})
+                assert kept.items() <= put_back.instances.items()
             assert (
                 cut(order(refused, kept_journal.cards[refused.uuid], held), refused, kept_journal) == Done()
             )
@@ -223,6 +240,7 @@ def test_300_changes_killed_at_every_call() -> None:
             assert kept.items() <= refused.instances.items()
     assert names == {"modes", "made", "create", "create_compute", "destroy_compute", "destroy"}
     assert runs > 5000
+    assert refusals > 2000
 
 
 def test_refused_at_every_call() -> None:
