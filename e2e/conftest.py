@@ -11,7 +11,9 @@ import os
 import shutil
 import signal
 import stat
-from collections.abc import Generator, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,7 +30,7 @@ from e2e.cluster import (
     Unavailable,
     versions,
 )
-from e2e.cluster.programs import programs
+from e2e.cluster.programs import built, programs
 
 _EXISTING = os.environ.get("TESSERA_E2E_KUBECONFIG", "")
 _SKIPPED_IS_FAILED = os.environ.get("CI") == "true" and not _EXISTING
@@ -45,6 +47,7 @@ _LANES = {
     "test_dra": "dra",
     "test_kueue": "dra",
     "test_moving_world": "dra",
+    "test_nvidia": "dra",  # late in its lane: what it needs is built meanwhile
 }
 
 C = TypeVar("C", bound=Cluster)
@@ -134,6 +137,26 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             pass  # the tests that need them say why
         except ClusterError as error:
             pytest.exit(str(error), returncode=pytest.ExitCode.TESTS_FAILED)
+        if any(built(name) is None for name in versions.NVIDIA):
+            session.config.add_cleanup(_build_in_background(versions.NVIDIA))
+
+
+def _build_in_background(names: Sequence[str]) -> Callable[[], None]:
+    """Build what few tests need while others run, with the time that they leave; returns what ends it."""
+    _LOGS.mkdir(parents=True, exist_ok=True)
+    with (_LOGS / "build.log").open("wb") as log:
+        build = subprocess.Popen(
+            ["nice", "-n", "19", sys.executable, "-m", "e2e.cluster", "build", f"--with={','.join(names)}"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def end() -> None:
+        build.terminate()
+        build.wait()
+
+    return end
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,14 +32,14 @@ def main() -> None:
     "extra",
     default="",
     metavar="NAME,…",
-    help=f"Also build: {', '.join(versions.OPTIONAL)}, or all.",
+    help=f"Also build: {', '.join((*versions.OPTIONAL, *versions.NVIDIA))}, or all.",
 )
 def build(*, control_plane: bool, extra: str) -> None:
     """Fetch and build every program into the cache; those that are there are left alone."""
     wanted = [
         *versions.CONTROL_PLANE,
         *(() if control_plane else versions.NODE),
-        *(versions.OPTIONAL if extra == "all" else filter(None, extra.split(","))),
+        *((*versions.OPTIONAL, *versions.NVIDIA) if extra == "all" else filter(None, extra.split(","))),
     ]
     for path in programs(wanted).values():
         click.echo(path)

@@ -5,7 +5,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -244,6 +244,19 @@ class ClusterWithNode(Cluster):
         return subprocess.run(
             self._node.inside(*command), capture_output=True, text=True, check=True, timeout=60
         ).stdout
+
+    def start_on_node(
+        self, name: str, *command: str | Path, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start a program inside the node's mounts and processes; it ends with the cluster at the latest. Its log is with the others."""
+        return start(
+            name,
+            self._node.inside(*command),
+            folder=self.folder.path,
+            log=self.folder.logs / f"{name}.log",
+            environment={"PATH": SYSTEM_PATH, "HOME": "/", **(environment or {})},
+            die_with_parent=self._owned,
+        )
 
     def _addresses(self) -> Addresses:
         network = Network.claim(self.folder.path)

@@ -117,6 +117,8 @@ def _build(module: GoModule, names: list[str], title: str) -> None:
             f"Go is needed to build {', '.join(names)}; install Go (1.21 or newer),"
             " or name a folder that has the programs in KUBEBUILDER_ASSETS"
         )
+    if module.cgo and shutil.which("gcc") is None:
+        raise Unavailable(f"gcc is needed to build {', '.join(names)}")
     target = _cached(names[0]).parent
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=cache_dir()) as folder:
@@ -153,7 +155,7 @@ def _go_mod(go: str, module: GoModule, folder: Path) -> str:
 
 def _go_environment(module: GoModule) -> dict[str, str]:
     # GOFLAGS and go.work files of the machine are not meant for these builds; the module and build caches are Go's own.
-    own = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
+    own = {"CGO_ENABLED": str(int(module.cgo)), "GOFLAGS": "", "GOWORK": "off"}
     return {**os.environ, **own, **({"GONOSUMDB": module.unlisted} if module.unlisted else {})}
 
 

@@ -36,6 +36,8 @@ class GoModule:
     staging_version: str = ""
     #: A module that it asks for and that Go's checksum database does not have: taken on its proxy's word.
     unlisted: str = ""
+    #: Has C in it, which gcc compiles.
+    cgo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,24 @@ GO_MODULES = (
         programs={"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
         unlisted="sigs.k8s.io/scheduler-library",
     ),
+    *(
+        GoModule(
+            name=path.rpartition("/")[2],
+            path=path,
+            version=version,
+            programs={program: f"{path}/cmd/{program}" for program in names},
+            ldflags="-s -w -extldflags=-Wl,-z,lazy",  # NVML's functions are looked up when they are called
+            cgo=True,
+        )
+        for path, version, names in (
+            ("github.com/NVIDIA/mig-parted", "v0.13.1", ("nvidia-mig-parted", "nvidia-mig-manager")),
+            (
+                "github.com/NVIDIA/k8s-device-plugin",
+                "v0.19.3",
+                ("nvidia-device-plugin", "gpu-feature-discovery"),
+            ),
+        )
+    ),
 )
 
 #: Always there; a cluster without a node needs only the first five.
@@ -119,6 +139,8 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NODE = ("kubelet", *_CONTAINERD_PROGRAMS)
 #: Built when asked for: `build --with helm,promtool`.
 OPTIONAL = ("helm", "prometheus", "promtool", "kube-state-metrics", "dra-example-kubeletplugin", "kueue")
+#: NVIDIA's, in the order in which tests need them: built in the background while other tests run.
+NVIDIA = ("nvidia-mig-parted", "nvidia-mig-manager", "nvidia-device-plugin", "gpu-feature-discovery")
 
 #: What a node needs from the distribution. bookworm's versions (runc 1.1.5, plugins 1.1.1) are new enough;
 #: its etcd (3.4) and containerd (1.6) are not, hence the modules above.
@@ -129,6 +151,8 @@ DEBIAN_PACKAGES = (
     DebianPackage("iproute2", ("ip",)),
     DebianPackage("util-linux", ("nsenter", "setpriv", "unshare")),
 )
+#: What NVIDIA's mig-manager needs: it wants to talk to systemd, and starts no service as long as it is not told to.
+NVIDIA_PACKAGES = (DebianPackage("dbus", ("dbus-daemon",)),)
 
 
 def module_of(program: str) -> GoModule:

@@ -152,7 +152,7 @@ def header() -> str:
     lines += [f"#define {name} {value}" for name, value in CONSTANTS.items()]
     for structure in (Profile, ProductTable, Compute, Instance, Card, Event, Fault, Call, State):
         name = "Product" if structure is ProductTable else structure.__name__
-        fields = (_declared(field, kind) for field, kind in structure._fields_)
+        fields = (_declared(*field[:2]) for field in structure._fields_)
         lines += ["typedef struct {", *fields, f"}} {name};"]
         lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "as in Python");')
     return "\n".join(lines) + "\n"
