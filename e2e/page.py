@@ -83,7 +83,12 @@ class Tab:
         )
         page.on("request", lambda request: tab.requests.append(request.url))
         page.goto(url)
-        page.wait_for_selector("#link[data-state=live]")
+        try:
+            page.wait_for_selector("#link[data-state=live]")
+        except Exception as error:
+            said = page.locator("#link").inner_text()
+            error.add_note(f"the page says {said!r}; {tab.complaints}; it asked for {tab.requests}")
+            raise
         yield tab
         page.close()
         assert tab.complaints == []

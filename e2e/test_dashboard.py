@@ -508,6 +508,17 @@ def test_windows(world: World, chromium: "Browser", width: int, dark: bool) -> N
         assert (brightness < 200) is dark
 
 
+def test_a_server_that_refuses_for_a_while(world: World, chromium: "Browser") -> None:
+    """A page whose stream was refused, by a server with too many listeners or by a proxy, asks again by itself."""
+    page = chromium.new_page()
+    page.route("**/events", lambda route: route.fulfill(status=503, body="too many"), times=1)
+    page.goto(world.url)
+    page.wait_for_selector("#link[data-state=lost]")
+    page.wait_for_selector("#link[data-state=live]")
+    page.wait_for_selector("article.node", state="attached")
+    page.close()
+
+
 def test_the_end_of_the_server(tmp_path: Path, chromium: "Browser") -> None:
     """When the command ends, the page says that it is no longer live, and goes on showing what it knew."""
     file = tmp_path / "nodes.yaml"

@@ -12,6 +12,7 @@ import { suggest } from "./try.js";
 const names = new Set(); // of parts that are there
 const changed = new Map(); // parts that are not drawn yet: name → part, undefined when it is gone
 const CHART_SECONDS = 30; // charts end now, and now goes on
+const AGAIN_SECONDS = 3; // until a stream that was refused is asked for again: as long as browsers wait after a lost one
 const REST = 4; // milliseconds for each of drawing
 let waiting = 0;
 let drawAt = 0; // not before
@@ -68,15 +69,25 @@ function link(text, kind) {
   byId("link").dataset.state = kind;
 }
 
-const events = new EventSource("events");
-events.addEventListener("open", () => link("live", "live"));
-events.addEventListener("error", () => link("connection lost, trying again …", "lost"));
-events.addEventListener("all", (event) => {
-  const { set } = JSON.parse(event.data);
-  forgetMosaics();
-  everything = true;
-  take({ set, gone: [...names].filter((name) => !(name in set)) });
-});
-events.addEventListener("change", (event) => take(JSON.parse(event.data)));
-addEventListener("pagehide", () => events.close());
+function listen() {
+  const events = new EventSource("events");
+  const close = () => events.close();
+  events.addEventListener("open", () => link("live", "live"));
+  events.addEventListener("error", () => {
+    link("connection lost, trying again …", "lost");
+    if (events.readyState !== EventSource.CLOSED) return; // the browser itself tries again
+    removeEventListener("pagehide", close); // the server refused: it has too many listeners, or a proxy answered
+    setTimeout(listen, AGAIN_SECONDS * 1000);
+  });
+  events.addEventListener("all", (event) => {
+    const { set } = JSON.parse(event.data);
+    forgetMosaics();
+    everything = true;
+    take({ set, gone: [...names].filter((name) => !(name in set)) });
+  });
+  events.addEventListener("change", (event) => take(JSON.parse(event.data)));
+  addEventListener("pagehide", close);
+}
+
+listen();
 setInterval(() => { if (!document.hidden) { drawTotals(); drawDemand(); } }, CHART_SECONDS * 1000);
