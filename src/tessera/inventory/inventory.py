@@ -11,10 +11,13 @@ import msgspec
 
 from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.inventory.demand.rejected import RejectedWorkloads
 from tessera.inventory.dra import DraInventory
+from tessera.inventory.known import known_layout
+from tessera.inventory.operator import mig_manager_in, read_mig_manager
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
@@ -22,6 +25,7 @@ from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod, pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
+from tessera.protocol.mig.operator import MigManagerConfig
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
@@ -55,6 +59,7 @@ class Inventory:
     dra: DraInventory = field(default_factory=DraInventory)
     with_rejected: bool = False  # whether to read which workloads cannot create their pods
     rejected: RejectedWorkloads = field(default_factory=RejectedWorkloads)
+    mig_manager: MigManagerConfig | None = None  # its configurations, where the cluster has NVIDIA's operator
 
     # reading one object
 
@@ -96,6 +101,15 @@ class Inventory:
     def remove_node(self, name: str) -> None:
         self.capacity.pop(name, None)
         self.gpus.pop(name, None)
+
+    def known(self, name: str) -> KnownLayout | UnknownLayout:
+        """How a node's cards are cut, or why that is not known."""
+        gpus = self.gpus.get(name)
+        if gpus is None:
+            return UnknownLayout(f"no label {GPU_PRODUCT_LABEL}")
+        if self.dra.pools.is_cut_on_demand(self.capacity[name]):
+            return UnknownLayout("its cards are cut for claims on demand, so they take no layout")
+        return known_layout(gpus, self.mig_manager)
 
     def used(self, name: str) -> dict[str, int]:
         """How many GPUs and MIG devices of a node pods hold."""
@@ -150,6 +164,8 @@ class Inventory:
         self.refresh_dra()
         if self.with_rejected:
             await self.rejected.read(client)
+        if self.mig_manager is None and any(gpus.by_mig_manager for gpus in self.gpus.values()):
+            self.mig_manager = await read_mig_manager(client)
 
     def read_files(self, paths: Sequence[str]) -> None:
         """Read files with objects, as kubectl writes them."""
@@ -179,6 +195,7 @@ class Inventory:
         self.refresh_dra()
         if self.with_rejected:
             self.rejected.take_objects(others)
+        self.mig_manager = self.mig_manager or mig_manager_in(others)
         return {kind for kind, _, _ in seen}
 
 

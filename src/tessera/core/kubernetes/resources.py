@@ -10,7 +10,7 @@ from tessera.core.gpu_names import MIG_PREFIX, is_profile, profile_name
 from tessera.core.text import quoted
 
 WHOLE_GPU: Final = gpu_names.WHOLE_GPU
-_SHARED: Final = ".shared"  # what NVIDIA's plugin puts behind the name of what it shares (time slicing, MPS)
+SHARED: Final = ".shared"  # what NVIDIA's plugin puts behind the name of what it shares (time slicing, MPS)
 _DOMAIN: Final = "nvidia.com/"
 
 # apimachinery's IsQualifiedName: an optional DNS subdomain and a slash, then up to 63 letters, digits, - _ .
@@ -29,7 +29,7 @@ def is_whole_or_mig(resource: str) -> bool:
 
 def is_share(resource: str) -> bool:
     """Whether it is a share of a GPU or of a MIG device, which several containers use in turns: no profile."""
-    base = resource.removesuffix(_SHARED)
+    base = resource.removesuffix(SHARED)
     return base != resource and is_whole_or_mig(base)
 
 

@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Final
@@ -20,6 +20,7 @@ import msgspec
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
+from tessera.core.kubernetes.resources import SHARED, is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, named_cards, resolve
 from tessera.core.mig.placement import Wish, every_place
@@ -27,15 +28,22 @@ from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents
-from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
+from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, PARTED_CONFIG, RUNAI_CONFIG
 
 MAPPING: Final = "run.ai/mig-mapping"
 _STRATEGY: Final = "nvidia.com/mig.strategy"
+_BY_MIG_MANAGER: Final = (
+    "nvidia.com/gpu.deploy.mig-manager"  # the operator's: whether its mig-manager runs on the node
+)
+_COUNT: Final = ".count"
 _PER_PROFILE: Final = re.compile(rf"{re.escape(MIG_PREFIX)}[a-z0-9.+-]+\.(count|memory|product)", re.ASCII)
 
 _MOST_CARDS: Final = 1024  # of one node: labels are written by people too
+_MOST_DEVICES: Final = 99_999
 _MOST_MIB: Final = 1 << 24  # 16 TiB on one card
 _STRATEGIES: Final = {strategy.value: strategy for strategy in Strategy}
+
+Counts = tuple[tuple[str, int], ...]  # by resource, in the order of names, none of them zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,10 @@ class GpuNode:
     mapping: str | None = None  # what became of it
     state: str = ""
     reason: str = ""  # why the state is not success
+    config: str = ""  # the configuration that mig-manager is to make: label nvidia.com/mig.config
+    labelled: Counts = ()  # MIG devices that GPU Feature Discovery counts, by resource
+    offered: Counts = ()  # GPUs and MIG devices that the node has, healthy or not; shares only where it is not known of how many
+    by_mig_manager: bool = False  # NVIDIA's mig-manager cuts the cards, not who reads the annotation
 
 
 def gpu_node(node: NodeIn) -> GpuNode:
@@ -66,7 +78,52 @@ def gpu_node(node: NodeIn) -> GpuNode:
         mapping=annotations.get(MAPPING),
         state=labels.get(CONFIG_STATE, ""),
         reason=annotations.get(CONFIG_REASON, ""),
+        config=labels.get(PARTED_CONFIG, ""),
+        labelled=(labelled := _labelled(labels)),
+        offered=_offered(node, labelled),
+        by_mig_manager=labels.get(_BY_MIG_MANAGER) == "true"
+        or (PARTED_CONFIG in labels and RUNAI_CONFIG not in annotations),
     )
+
+
+def _labelled(labels: Mapping[str, str]) -> Counts:
+    """The MIG devices that GPU Feature Discovery counts: by profile, and under the single strategy as GPUs."""
+    single = {WHOLE_GPU + _COUNT} if "-MIG-" in labels.get(GPU_PRODUCT_LABEL, "") else ()
+    counted = {
+        key.removesuffix(_COUNT): _number(value, _MOST_DEVICES)
+        for key, value in labels.items()
+        if key.endswith(_COUNT) and (key.startswith(MIG_PREFIX) or key in single)
+    }
+    return _in_order(counted)
+
+
+def _offered(node: NodeIn, labelled: Counts) -> Counts:
+    """What a node has of GPUs and MIG devices: its capacity, in which unhealthy ones count too.
+
+    What several pods share is counted once, where a label says how many share one. Left out is what the kubelet remembers of a plugin
+    that has stopped (see `core.kubernetes.node`, `is_stale`).
+    """
+    labels, allocatable = node.metadata.labels or {}, node.status.allocatable or {}
+    found: dict[str, int | None] = {}
+    left = any(is_any_gpu(resource) and amount not in ("0", 0) for resource, amount in allocatable.items())
+    done = left and bool(labelled) and labels.get(CONFIG_STATE) == "success"
+    for resource, amount in {**allocatable, **(node.status.capacity or {})}.items():
+        if not is_any_gpu(resource):
+            continue
+        if done and resource not in dict(labelled) and allocatable.get(resource, "0") in ("0", 0):
+            continue
+        number = _number(str(amount), _MOST_DEVICES)
+        device = resource.removesuffix(SHARED)
+        replicas = _number(labels.get(device + ".replicas"), _MOST_DEVICES) or 1
+        if number is not None and number % replicas == 0 and (replicas > 1 or device == resource):
+            found[device] = number // replicas
+        else:
+            found[device + SHARED] = number
+    return _in_order(found)
+
+
+def _in_order(counts: Mapping[str, int | None]) -> Counts:
+    return tuple(sorted((resource, count) for resource, count in counts.items() if count))
 
 
 _product: Final = lru_cache(maxsize=1024)(find_product)  # thousands of nodes say the same few labels

@@ -1,0 +1,70 @@
+"""Where mig-manager's configurations are, read from a cluster of NVIDIA's operator, or from objects in files."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from tessera.kube.errors import ApiError
+from tessera.kube.object_files import FileObject, naming
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.mig.operator import (
+    CLUSTER_POLICY,
+    DEFAULT_CONFIG,
+    ClusterPolicyIn,
+    MigManagerConfig,
+    config_of,
+    decode_config_map,
+    decode_policies,
+    decode_policy,
+)
+
+if TYPE_CHECKING:
+    from tessera.kube.rest.client import Client
+
+KINDS: Final = (CLUSTER_POLICY, "ConfigMap")  # of objects that tell
+_POLICIES: Final = path_of("nvidia.com/v1", "clusterpolicies")
+
+
+async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
+    """The configurations that mig-manager has; None where there is no ClusterPolicy. What may not be read is said as an error."""
+    try:
+        policies = decode_policies(await client.get(_POLICIES)).items
+    except ApiError as error:
+        if error.is_not_found:
+            return None
+        return MigManagerConfig("", "", error=f"the ClusterPolicy cannot be read: {error.message}")
+    policy = _in_force(policies)
+    if policy is None:
+        return None
+    namespace, name = policy.config_map
+    try:
+        return config_of(
+            decode_config_map(await client.get(path_of("v1", "configmaps", namespace=namespace, name=name)))
+        )
+    except ApiError as error:
+        return MigManagerConfig(
+            namespace, name, error=f"ConfigMap {namespace}/{name} cannot be read: {error.message}"
+        )
+
+
+def mig_manager_in(found: Iterable[FileObject]) -> MigManagerConfig | None:
+    """The same from objects in files: the ConfigMap that a ClusterPolicy names; without one, the operator's default."""
+    policies, maps = [], {}
+    for one in found:
+        with naming(one.where):
+            if one.kind == CLUSTER_POLICY:
+                policies.append(decode_policy(one.raw))
+            elif one.kind == "ConfigMap":
+                found_map = decode_config_map(one.raw)
+                maps[found_map.metadata.namespace, found_map.metadata.name] = found_map
+    policy = _in_force(policies)
+    if policy is not None:
+        namespace, name = policy.config_map
+        one = maps.get((namespace, name)) or maps.get(("", name))
+        missing = f"ConfigMap {namespace}/{name}, which the ClusterPolicy names, is not among the objects"
+        return config_of(one) if one else MigManagerConfig(namespace, name, error=missing)
+    default = [one for (_, name), one in maps.items() if name == DEFAULT_CONFIG]
+    return config_of(default[0]) if len(default) == 1 else None
+
+
+def _in_force(policies: Iterable[ClusterPolicyIn]) -> ClusterPolicyIn | None:
+    return next((one for one in policies if one.counts), None)
