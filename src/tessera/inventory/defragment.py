@@ -14,7 +14,7 @@ from tessera.core.planning.fragmentation import CardUse, packed
 from tessera.core.planning.program import Solver
 from tessera.core.planning.waiting import Group, allowed_nodes, settle
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import node_layout, room_of, skipping
+from tessera.inventory.pending import room_of, skipped_nodes
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 
 
@@ -55,18 +55,18 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
             holders.setdefault(use.node, []).append(use)
     cards: list[HeldCard] = []
     places: list[tuple[str, int]] = []
-    skipped = []
+    skipped: dict[str, list[str]] = {}
     # thousands of nodes are cut and used in a few ways
     known: dict[tuple[object, ...], tuple[CardUse, ...]] = {}
     for name in sorted(inventory.gpus):
         node, used = inventory.gpus[name], inventory.used(name)
         try:
-            layout = node_layout(node)
+            layout = inventory.layout(name)
             key = (tuple(map(id, layout.cards)), node.strategy, tuple(used.items()))
             if key not in known:
                 known[key] = packed(layout, used, node.strategy)
         except InvalidInput as error:
-            skipped.append(skipping(name, str(error)))
+            skipped.setdefault(str(error), []).append(name)
             continue
         places += [(name, number) for number in range(len(layout.cards))]
         cards += _held(known[key], holders.get(name, []), node.strategy)
@@ -78,7 +78,7 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
         _moves(advice, places, {f"{use.namespace}/{use.name}": use for use in inventory.pods}, inventory),
         tuple(places),
         tuple(cards),
-        tuple(skipped),
+        tuple(skipped_nodes(skipped)),
     )
 
 

@@ -14,6 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.known import KnownLayout, UnknownLayout
+from tessera.core.mig.layout import NodeLayout
 from tessera.inventory.demand.rejected import RejectedWorkloads
 from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout
@@ -110,6 +111,13 @@ class Inventory:
         if self.dra.pools.is_cut_on_demand(self.capacity[name]):
             return UnknownLayout("its cards are cut for claims on demand, so they take no layout")
         return known_layout(gpus, self.mig_manager)
+
+    def layout(self, name: str) -> NodeLayout:
+        """How a node's cards are cut; `InvalidInput` with the reason where that is not known."""
+        known = self.known(name)
+        if isinstance(known, UnknownLayout):
+            raise InvalidInput(known.reason)
+        return known.layout
 
     def used(self, name: str) -> dict[str, int]:
         """How many GPUs and MIG devices of a node pods hold."""

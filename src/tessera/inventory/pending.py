@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Final
 
 from tessera.core.devices.capacity import NodeUse
 from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
+from tessera.core.text import first_of
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
-from tessera.protocol.mig.nodes import GpuNode, present_layout
+from tessera.protocol.mig.nodes import GpuNode
+
+_MOST_NAMES: Final = 3  # of nodes in one line
 
 
 def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
@@ -92,7 +94,7 @@ class Pending:
         places: list[NodeCards] = []
         cards: list[Card] = []
         present: list[CardLayout] = []
-        skipped = []
+        skipped: dict[str, list[str]] = {}
         # thousands of nodes are cut and used in a few ways
         known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
         claimed = self._inventory.dra.holders()
@@ -101,7 +103,7 @@ class Pending:
             used = {resource for resource, number in self._inventory.used(name).items() if number}
             held = self.waiting.given.get(name, frozenset()) | used
             try:
-                layout = self._layout(node)
+                layout = self._inventory.layout(name)
                 if name in claimed:  # by whatever class: not every claim is for an extended resource
                     held |= {
                         resource
@@ -112,18 +114,13 @@ class Pending:
                 if key not in known:
                     known[key] = cards_beside(layout, node.strategy, held)
             except InvalidInput as error:
-                skipped.append(skipping(name, str(error)))
+                skipped.setdefault(str(error), []).append(name)
                 continue
             queues = self.waiting.queues.get(name, frozenset())
             places.append(NodeCards(name, range(len(cards), len(cards) + len(layout.cards)), queues))
             cards += known[key]
             present += layout.cards
-        return PendingCards(places, cards, present, skipped)
-
-    def _layout(self, node: GpuNode) -> NodeLayout:
-        if self._inventory.dra.pools.is_cut_on_demand(self._inventory.capacity[node.name]):
-            raise InvalidInput("its cards are cut for claims on demand, so they take no layout")
-        return node_layout(node)
+        return PendingCards(places, cards, present, skipped_nodes(skipped))
 
     def after(self, plan: Plan, places: Sequence[NodeCards]) -> PlanEffect:
         """Which of the pods that were planned for get a place, if the scheduler places them so."""
@@ -158,9 +155,14 @@ def room_of(one: NodeUse) -> NodeRoom:
     return NodeRoom(one.node, {name: usage.available.number for name, usage in one.resources.items()})
 
 
-def skipping(name: str, reason: str) -> str:
-    """A node whose cards are no part of a plan, and why."""
-    return f"node {name}: skipped: {reason}"
+def skipped_nodes(reasons: Mapping[str, Sequence[str]]) -> list[str]:
+    """The nodes whose cards are no part of a plan, and why: a line for each reason."""
+    return [
+        f"node {names[0]}: skipped: {reason}"
+        if len(names) == 1
+        else f"{len(names):,} nodes are skipped ({first_of(names, _MOST_NAMES)}): {reason}"
+        for reason, names in reasons.items()
+    ]
 
 
 def uncut(node: GpuNode) -> NodeLayout:
@@ -170,20 +172,6 @@ def uncut(node: GpuNode) -> NodeLayout:
     if node.cards is None:
         raise InvalidInput(f'no number of cards for "{node.label}"')
     return NodeLayout((CardLayout(node.product),) * node.cards)
-
-
-def node_layout(node: GpuNode) -> NodeLayout:
-    """How the cards are cut; a node without a layout has whole GPUs."""
-    if node.mapping is None and node.layout is not None and node.product is not None:
-        return _desired(node.layout, node.product, node.cards)
-    return present_layout(node) or uncut(node)
-
-
-@lru_cache(maxsize=1024)
-def _desired(layout: str, product: Product, cards: int | None) -> NodeLayout:
-    """The same text means the same layout on nodes that are alike."""
-    node = GpuNode("", "", product, cards, layout, Strategy.MIXED)
-    return present_layout(node) or uncut(node)
 
 
 def _counted(counts: Mapping[MigProfile, int]) -> str:

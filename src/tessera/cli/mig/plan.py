@@ -32,7 +32,7 @@ from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
 from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import Pending, pending_inventory, skipping, uncut
+from tessera.inventory.pending import Pending, pending_inventory, skipped_nodes, uncut
 from tessera.kube.object_files import called, objects_in
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
@@ -238,7 +238,7 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards],
     """The cards of nodes; nodes with unknown cards are skipped, with a warning."""
     places: list[NodeCards] = []
     cards: list[Card] = []
-    skipped = []
+    skipped: dict[str, list[str]] = {}
     for file in files:
         inventory = Inventory(is_any_gpu)
         inventory.take(objects_in([file]))
@@ -248,11 +248,11 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards],
             try:
                 layout = _node_layout(node, keep=keep)
             except InvalidInput as error:
-                skipped.append(skipping(node.name, str(error)))
+                skipped.setdefault(str(error), []).append(node.name)
                 continue
             places.append(NodeCards(node.name, range(len(cards), len(cards) + len(layout.cards))))
             cards += [card_of(card.product, card.instances) for card in layout.cards]
-    warn(*skipped)
+    warn(*skipped_nodes(skipped))
     if not cards:
         why = "no node has cards that could be cut" if skipped else "no node with GPUs"
         raise InvalidInput(f"{called(*files)}: {why}")

@@ -4,16 +4,11 @@ Counts say how a node's cards are cut where there is exactly one way: 56 × 1g.1
 do not tell which card is which; most mixtures leave several ways besides. Then nothing is known.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final
 
-from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, NodeLayout
-from tessera.core.mig.placement import Wish, place
-from tessera.core.mig.profile import MigProfile
+from tessera.core.mig.layout import NodeLayout
 
 _MOST_STEPS: Final = (
     20_000  # of the search for a second way: a fraction of a second; beyond that nothing is known
