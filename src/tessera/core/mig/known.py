@@ -4,15 +4,21 @@ Counts say how a node's cards are cut where there is exactly one way: 56 × 1g.1
 do not tell which card is which; most mixtures leave several ways besides. Then nothing is known.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
+from itertools import count
 from typing import Final
 
-from tessera.core.mig.layout import NodeLayout
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout
+from tessera.core.mig.placement import Pattern, every_pattern, has_one_placement
+from tessera.core.mig.profile import MigProfile
+from tessera.core.text import number_of
 
-_MOST_STEPS: Final = (
-    20_000  # of the search for a second way: a fraction of a second; beyond that nothing is known
-)
+_MOST_STEPS: Final = 20_000  # of the search for a second way: a fraction of a second
+_MOST_CARDS: Final = 64  # of a node; servers have 16 at most
 
 
 class LayoutSource(StrEnum):
@@ -40,3 +46,92 @@ class UnknownLayout:
     """Why it is not known how a node's cards are cut: one sentence, without the node's name."""
 
     reason: str
+
+
+def in_words(counts: Iterable[tuple[str | MigProfile, int]]) -> str:
+    """`2 × 1g.10gb, 1 × 3g.40gb`."""
+    return ", ".join(f"{number} × {what}" for what, number in counts)
+
+
+def is_placed(layout: NodeLayout) -> bool:
+    """Whether what the cards are cut into leaves only one place for each slice."""
+    return all(
+        has_one_placement(card.product, tuple(one.profile for one in card.instances)) for card in layout.cards
+    )
+
+
+@lru_cache(maxsize=1024)
+def card_alike(
+    product: Product, cards: int, counts: tuple[tuple[MigProfile, int], ...]
+) -> CardLayout | UnknownLayout:
+    """What every one of the cards is cut into, where counts leave only this one way; a card may be without devices.
+
+    `counts`: of each profile, none of them zero.
+    """
+    said = f"{in_words(counts)} on {number_of(cards, 'card')}"
+    if absent := [profile for profile, _ in counts if product.shape(profile) is None]:
+        return UnknownLayout(f"it has {said}, but {product.name} has no profile {absent[0]}")
+    mean = tuple(number // cards for _, number in counts)
+    try:
+        card = CardLayout.cut(product, [p for p, number in counts for _ in range(number // cards)])
+    except DoesNotFit:
+        card = None
+    if card is None or any(number % cards for _, number in counts):
+        return UnknownLayout(
+            f"its cards are not cut alike, and counts ({said}) do not tell which card is which"
+        )
+    if _has_other_way(product, cards, tuple(profile for profile, _ in counts), mean):
+        return UnknownLayout(f"there is more than one way to cut its cards ({said})")
+    return card
+
+
+def _has_other_way(product: Product, cards: int, profiles: Sequence[MigProfile], mean: Pattern) -> bool:
+    """Whether cards whose counts are `mean` on average can be cut in any other way than all alike; True if that takes too long to find out.
+
+    In any other way the greatest of the patterns, in lexical order, is greater than their mean: they are tried in descending order.
+    """
+    shapes = [shape for profile in profiles if (shape := product.shape(profile))]
+    every = sorted(every_pattern(product, [], profiles, [shape.most for shape in shapes]), reverse=True)
+    computes, sizes = [shape.compute for shape in shapes], [shape.size for shape in shapes]
+    dead: set[tuple[int, int, Pattern]] = set()
+    steps = count()
+
+    def fits(last: int, left: int, rest: Pattern) -> bool:
+        """Whether that many cards that are left can have exactly the rest, with patterns up to this one."""
+        if not left:
+            return not any(rest)
+        if next(steps) > _MOST_STEPS:
+            return True
+        if (
+            (last, left, rest) in dead
+            or _sum(computes, rest) > left * product.compute_slices
+            or _sum(sizes, rest) > left * product.memory_slices
+        ):
+            return False
+        for index in range(last, len(every)):
+            if every[index][0] * left < rest[0]:
+                break  # those that follow have no more of the first profile
+            if (after := _less(rest, every[index])) is not None and fits(index, left - 1, after):
+                return True
+        dead.add((last, left, rest))
+        return False
+
+    totals = tuple(cards * number for number in mean)
+    return cards > 1 and (
+        cards > _MOST_CARDS
+        or any(
+            (after := _less(totals, pattern)) is not None and fits(index, cards - 1, after)
+            for index, pattern in enumerate(every)
+            if pattern > mean
+        )
+    )
+
+
+def _less(one: Pattern, other: Pattern) -> Pattern | None:
+    """What is left of counts; None where they are not that many."""
+    rest = tuple(a - b for a, b in zip(one, other, strict=True))
+    return rest if min(rest, default=0) >= 0 else None
+
+
+def _sum(each: Sequence[int], counts: Pattern) -> int:
+    return sum(a * b for a, b in zip(each, counts, strict=True))

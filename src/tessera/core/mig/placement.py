@@ -99,6 +99,29 @@ def place_keeping(
     return place(product, wishes)
 
 
+@lru_cache(maxsize=1024)
+def has_one_placement(product: Product, profiles: tuple[MigProfile, ...]) -> bool:
+    """Whether devices of these profiles, which fit on a card, have no other places there than those that `place` gives them."""
+    shapes = sorted((shape for profile in profiles if (shape := product.shape(profile))), key=_size_first)
+
+    def ways(index: int, taken: int, below: int) -> int:
+        """How many ways there are to place shapes[index:], counted to two."""
+        if index == len(shapes):
+            return 1
+        shape, found = shapes[index], 0
+        # equal ones lie in descending order, as in `_search`
+        below = below if index and shapes[index - 1] == shape else MAX_SLICES
+        for start in shape.starts:
+            mask = ((1 << shape.size) - 1) << start
+            if start < below and not taken & mask:
+                found += ways(index + 1, taken | mask, start)
+                if found > 1:
+                    break
+        return found
+
+    return ways(0, 0, MAX_SLICES) == 1
+
+
 def within_limits(product: Product, shapes: Sequence[Shape]) -> bool:
     """Whether counts and sums allow these together, wherever they may lie."""
     return (
@@ -123,7 +146,11 @@ def room_for(product: Product, start: int, size: int, others: Sequence[Shape]) -
 def _eagerness(asked: tuple[Shape, int | None]) -> tuple[bool, int, int, int, MigProfile]:
     """Fixed ones first, then the big ones, which have the fewest places."""
     shape, position = asked
-    return (position is None, position or 0, -shape.size, -shape.compute, shape.profile)
+    return (position is None, position or 0, *_size_first(shape))
+
+
+def _size_first(shape: Shape) -> tuple[int, int, MigProfile]:
+    return (-shape.size, -shape.compute, shape.profile)
 
 
 def _search(
@@ -157,7 +184,7 @@ def maximal_patterns(
     product: Product, kept: tuple[Instance, ...], profiles: tuple[MigProfile, ...], most: Pattern
 ) -> tuple[Pattern, ...]:
     """All counts of the profiles, at most `most` of each, that fit beside what is kept and leave no room for more."""
-    feasible = set(_feasible(product, [Wish(i.profile, i.position) for i in kept], profiles, most))
+    feasible = set(every_pattern(product, [Wish(i.profile, i.position) for i in kept], profiles, most))
     return tuple(
         sorted(
             pattern
@@ -170,9 +197,10 @@ def maximal_patterns(
     )
 
 
-def _feasible(
+def every_pattern(
     product: Product, wishes: list[Wish], profiles: Sequence[MigProfile], most: Sequence[int]
 ) -> list[Pattern]:
+    """All counts of the profiles, at most `most` of each, that fit beside the wishes."""
     if not profiles:
         return [()]
     found: list[Pattern] = []
@@ -180,5 +208,5 @@ def _feasible(
         more = [*wishes, *[Wish(profiles[0])] * count]
         if count and place(product, more) is None:
             break  # with more of it, it would fit no better
-        found += [(count, *rest) for rest in _feasible(product, more, profiles[1:], most[1:])]
+        found += [(count, *rest) for rest in every_pattern(product, more, profiles[1:], most[1:])]
     return found
