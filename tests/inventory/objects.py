@@ -49,6 +49,88 @@ def pod(
     return one
 
 
+def operator_node(
+    name: str,
+    devices: dict[str, int],
+    config: str = "",
+    product: str = "NVIDIA-A100-SXM4-80GB",
+    cards: int = 8,
+    **labels: str,
+) -> dict[str, Any]:
+    """A node as NVIDIA's operator leaves it: labels of GPU Feature Discovery and of mig-manager, and no annotation."""
+    more = {"mig.config": config, "mig.config.state": "success"} if config else {}
+    one = node(name, {}, product, **{"mig.strategy": "mixed", "gpu.count": str(cards), **more, **labels})
+    one["metadata"]["labels"]["nvidia.com/gpu.deploy.mig-manager"] = "true"
+    amounts = {
+        GPU if resource == "gpu" else MIG + resource: str(number) for resource, number in devices.items()
+    }
+    one["status"]["allocatable"] |= amounts
+    one["status"]["capacity"] = dict(one["status"]["allocatable"])
+    return one
+
+
+MIG_PARTED = """\
+version: v1
+mig-configs:
+  all-disabled:
+  - devices: all
+    mig-enabled: false
+  all-1g.10gb:
+  - device-filter: ["0x233010DE", "0x20B210DE", "0x20B510DE"]
+    devices: all
+    mig-enabled: true
+    mig-devices: {1g.10gb: 7}
+  - device-filter: "0x20B010DE"
+    devices: all
+    mig-enabled: true
+    mig-devices: {1g.10gb: 4}
+  all-balanced:
+  - devices: all
+    mig-enabled: true
+    mig-devices: {1g.10gb: 2, 2g.20gb: 1, 3g.40gb: 1}
+  media:
+  - devices: all
+    mig-enabled: true
+    mig-devices: {1g.10gb: 6, 1g.10gb+me: 1}
+  some:
+  - devices: [0, 1]
+    mig-enabled: true
+    mig-devices: {3g.40gb: 2}
+  mine:
+  - devices: [0]
+    mig-enabled: true
+    mig-devices: {3g.40gb: 2}
+  - devices: [1, 2, 3, 4, 5, 6, 7]
+    mig-enabled: false
+"""
+
+
+def policy(config: str = "", namespace: str = "") -> dict[str, Any]:
+    """NVIDIA's ClusterPolicy; without arguments as the operator's defaults have it."""
+    return {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy"},
+        "spec": {"migManager": {"enabled": True, **({"config": {"name": config}} if config else {})}},
+        "status": {"state": "ready", **({"namespace": namespace} if namespace else {})},
+    }
+
+
+def config_map(
+    text: str | None = MIG_PARTED,
+    name: str = "default-mig-parted-config",
+    namespace: str = "gpu-operator",
+    **metadata: Any,
+) -> dict[str, Any]:
+    """What mig-manager reads."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "data": {} if text is None else {"config.yaml": text},
+    }
+
+
 OBJECTS = [
     node("sim-0", {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2", GPU: "0"}, "NVIDIA-H200", layout=LAYOUT),
     node("sim-1", {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}, "NVIDIA-H200", "unschedulable", LAYOUT),

@@ -19,6 +19,7 @@ async def following(client: Client, inventory: Inventory) -> AsyncIterator["Foll
     """Follow a cluster: the inventory is complete when this begins, and right until it ends."""
     followed = FollowedInventory(client, inventory)
     async with followed.follower.following():
+        await inventory.read_mig_manager(client)
         yield followed
 
 

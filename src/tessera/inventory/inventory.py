@@ -13,6 +13,7 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import NodeLayout
 from tessera.inventory.demand.rejected import RejectedWorkloads
@@ -60,7 +61,8 @@ class Inventory:
     dra: DraInventory = field(default_factory=DraInventory)
     with_rejected: bool = False  # whether to read which workloads cannot create their pods
     rejected: RejectedWorkloads = field(default_factory=RejectedWorkloads)
-    mig_manager: MigManagerConfig | None = None  # its configurations, where the cluster has NVIDIA's operator
+    with_layouts: bool = True  # whether to read mig-manager's configurations, where some node is cut by it
+    mig_manager: MigManagerConfig | None = None  # None: there is no such node, or no operator
 
     # reading one object
 
@@ -103,13 +105,20 @@ class Inventory:
         self.capacity.pop(name, None)
         self.gpus.pop(name, None)
 
-    def known(self, name: str) -> KnownLayout | UnknownLayout:
-        """How a node's cards are cut, or why that is not known."""
-        gpus = self.gpus.get(name)
-        if gpus is None:
+    def known(
+        self, name: str, product: Product | None = None, cards: int | None = None
+    ) -> KnownLayout | UnknownLayout:
+        """How a node's cards are cut, or why that is not known; what the caller says about the cards goes before what the node says."""
+        gpus, node = self.gpus.get(name), self.capacity.get(name)
+        if gpus is None or node is None:
             return UnknownLayout(f"no label {GPU_PRODUCT_LABEL}")
-        if self.dra.pools.is_cut_on_demand(self.capacity[name]):
+        if self.dra.pools.is_cut_on_demand(node):
             return UnknownLayout("its cards are cut for claims on demand, so they take no layout")
+        if product or cards:
+            gpus = replace(gpus, product=product or gpus.product, cards=cards or gpus.cards)
+        if node.dra and not gpus.offered:  # DRA offers the devices
+            devices = {resource: number for resource, number in node.dra.items() if is_any_gpu(resource)}
+            gpus = replace(gpus, offered=tuple(sorted(devices.items())))
         return known_layout(gpus, self.mig_manager)
 
     def layout(self, name: str) -> NodeLayout:
@@ -172,7 +181,12 @@ class Inventory:
         self.refresh_dra()
         if self.with_rejected:
             await self.rejected.read(client)
-        if self.mig_manager is None and any(gpus.by_mig_manager for gpus in self.gpus.values()):
+        await self.read_mig_manager(client)
+
+    async def read_mig_manager(self, client: "Client") -> None:
+        """Ask for mig-manager's configurations, unless they are known or concern no node."""
+        concerned = self.with_layouts and self.mig_manager is None
+        if concerned and any(gpus.by_mig_manager for gpus in self.gpus.values()):
             self.mig_manager = await read_mig_manager(client)
 
     def read_files(self, paths: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.mig.operator import (
     CLUSTER_POLICY,
-    DEFAULT_CONFIG,
+    CONFIG_KEY,
     ClusterPolicyIn,
     MigManagerConfig,
     config_of,
@@ -20,7 +20,6 @@ from tessera.protocol.mig.operator import (
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
-KINDS: Final = (CLUSTER_POLICY, "ConfigMap")  # of objects that tell
 _POLICIES: Final = path_of("nvidia.com/v1", "clusterpolicies")
 
 
@@ -47,7 +46,7 @@ async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
 
 
 def mig_manager_in(found: Iterable[FileObject]) -> MigManagerConfig | None:
-    """The same from objects in files: the ConfigMap that a ClusterPolicy names; without one, the operator's default."""
+    """The same from objects in files: the ConfigMap that a ClusterPolicy names; without one, the only one of that kind."""
     policies, maps = [], {}
     for one in found:
         with naming(one.where):
@@ -62,8 +61,8 @@ def mig_manager_in(found: Iterable[FileObject]) -> MigManagerConfig | None:
         one = maps.get((namespace, name)) or maps.get(("", name))
         missing = f"ConfigMap {namespace}/{name}, which the ClusterPolicy names, is not among the objects"
         return config_of(one) if one else MigManagerConfig(namespace, name, error=missing)
-    default = [one for (_, name), one in maps.items() if name == DEFAULT_CONFIG]
-    return config_of(default[0]) if len(default) == 1 else None
+    likely = [one for one in maps.values() if "mig-configs" in (one.data or {}).get(CONFIG_KEY, "")]
+    return config_of(likely[0]) if len(likely) == 1 else None
 
 
 def _in_force(policies: Iterable[ClusterPolicyIn]) -> ClusterPolicyIn | None:

@@ -20,6 +20,8 @@ from tessera.core.text import number_of
 _MOST_STEPS: Final = 20_000  # of the search for a second way: a fraction of a second
 _MOST_CARDS: Final = 64  # of a node; servers have 16 at most
 
+Profiles = tuple[tuple[MigProfile, int], ...]  # counts, in the order of profiles, none of them zero
+
 
 class LayoutSource(StrEnum):
     """Where a layout is known from, as people read it."""
@@ -60,10 +62,14 @@ def is_placed(layout: NodeLayout) -> bool:
     )
 
 
+def not_alike(devices: str, cards: int) -> UnknownLayout:
+    """Cards that differ: counts do not say which is which."""
+    said = f"{devices} on {number_of(cards, 'card')}"
+    return UnknownLayout(f"its cards are not cut alike, and counts ({said}) do not tell which card is which")
+
+
 @lru_cache(maxsize=1024)
-def card_alike(
-    product: Product, cards: int, counts: tuple[tuple[MigProfile, int], ...]
-) -> CardLayout | UnknownLayout:
+def card_alike(product: Product, cards: int, counts: Profiles) -> CardLayout | UnknownLayout:
     """What every one of the cards is cut into, where counts leave only this one way; a card may be without devices.
 
     `counts`: of each profile, none of them zero.
@@ -77,9 +83,7 @@ def card_alike(
     except DoesNotFit:
         card = None
     if card is None or any(number % cards for _, number in counts):
-        return UnknownLayout(
-            f"its cards are not cut alike, and counts ({said}) do not tell which card is which"
-        )
+        return not_alike(in_words(counts), cards)
     if _has_other_way(product, cards, tuple(profile for profile, _ in counts), mean):
         return UnknownLayout(f"there is more than one way to cut its cards ({said})")
     return card

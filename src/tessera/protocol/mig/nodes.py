@@ -32,6 +32,7 @@ from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, PARTED_C
 
 MAPPING: Final = "run.ai/mig-mapping"
 _STRATEGY: Final = "nvidia.com/mig.strategy"
+_CAPABLE: Final = "nvidia.com/mig.capable"
 _BY_MIG_MANAGER: Final = (
     "nvidia.com/gpu.deploy.mig-manager"  # the operator's: whether its mig-manager runs on the node
 )
@@ -68,13 +69,15 @@ def gpu_node(node: NodeIn) -> GpuNode:
     label = labels.get(GPU_PRODUCT_LABEL, "")
     # under the single strategy the product says `-MIG-`, and the count is of MIG devices
     cards = None if "-MIG-" in label else _number(labels.get(GPU_COUNT_LABEL), _MOST_CARDS)
+    # GPU Feature Discovery writes no strategy where it is none
+    no_strategy = Strategy.NONE if _CAPABLE in labels else Strategy.MIXED
     return GpuNode(
         name=node.metadata.name,
         label=label,
         product=_product(label, _number(labels.get(GPU_MEMORY_LABEL), _MOST_MIB)) if label else None,
         cards=cards,
         layout=annotations.get(RUNAI_CONFIG),
-        strategy=_STRATEGIES.get(labels.get(_STRATEGY, ""), Strategy.MIXED),
+        strategy=_STRATEGIES.get(labels.get(_STRATEGY, no_strategy), Strategy.MIXED),
         mapping=annotations.get(MAPPING),
         state=labels.get(CONFIG_STATE, ""),
         reason=annotations.get(CONFIG_REASON, ""),
@@ -184,7 +187,7 @@ def gpu_labels(layout: NodeLayout, strategy: Strategy) -> dict[str, str]:
         GPU_COUNT_LABEL: str(len(layout.cards)),
         GPU_MEMORY_LABEL: str(product.memory_mib),
         _STRATEGY: str(strategy),
-        "nvidia.com/mig.capable": "true" if product.shapes else "false",
+        _CAPABLE: "true" if product.shapes else "false",
     }
     counts = sum((Counter(card.counts) for card in layout.cards), Counter[MigProfile]())
     if strategy is Strategy.SINGLE and counts:  # the slices are what is called a GPU
