@@ -29,7 +29,7 @@ from tessera.simulation.control_plane.kinds import KINDS, ResourceType
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG, bridged
 from tests.cli.test_mig import sessions
-from tests.inventory.objects import OBJECTS, pod
+from tests.inventory.objects import MIG_PARTED, OBJECTS, operator_node, pod
 from tests.kube.apiserver import status
 from tests.protocol.dra.samples import class_, device, slice_
 
@@ -55,12 +55,12 @@ all          nvidia.com/mig-2g.20gb  8            3          5          3
 all          nvidia.com/mig-3g.30gb  4            1          3          0
 """
 WIDE = """\
-NODE   PRODUCT      RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  USED  STATE     LAYOUT
-sim-0  NVIDIA-H200  nvidia.com/gpu          0            0          0          -     ready     success
-sim-0  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            2          2          50%   ready     success
-sim-0  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            1          1          50%   ready     success
-sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            1          3          25%   cordoned  success
-sim-1  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            0          2          0%    cordoned  success"""
+NODE   PRODUCT      RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  USED  STATE     LAYOUT   LAYOUT FROM
+sim-0  NVIDIA-H200  nvidia.com/gpu          0            0          0          -     ready     success  annotation run.ai/mig.config
+sim-0  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            2          2          50%   ready     success  annotation run.ai/mig.config
+sim-0  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            1          1          50%   ready     success  annotation run.ai/mig.config
+sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            1          3          25%   cordoned  success  annotation run.ai/mig.config
+sim-1  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            0          2          0%    cordoned  success  annotation run.ai/mig.config"""
 
 
 @pytest.fixture
@@ -125,6 +125,41 @@ def test_wide(saved):
     ]
 
 
+def test_wide_on_nodes_of_nvidias_operator(command):
+    """No column goes where a layout is not known: it says so, and one line says of which nodes and why."""
+    mixed = {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
+    nodes = [operator_node(f"n{number}", mixed, "all-balanced") for number in range(4)]
+    nodes.append(operator_node("other", {"1g.18gb": 56}, "x", "NVIDIA-H200"))
+    (command.folder / "nodes.json").write_text(json.dumps({"kind": "List", "items": nodes}))
+    (command.folder / "config.yaml").write_text(MIG_PARTED)
+    code, out, err = command("capacity", "--from", "nodes.json", "-o", "wide")
+    table, _, room = out.split("\n\n")
+    assert code == 0
+    assert {(row.split()[0], row.split("success")[1].strip()) for row in table.splitlines()[1:]} == {
+        *((f"n{number}", "not known") for number in range(4)),
+        ("other", "the node's capacity"),
+    }
+    assert room.splitlines()[:4] == [
+        "ROOM FOR    CUT AND FREE  BESIDE     RE-CUT     LOST",
+        "1g.10gb     not known     not known  not known  not known",
+        "1g.10gb+me  not known     not known  not known  not known",
+        "1g.18gb     56            0          56         0",
+    ]
+    assert err == (
+        "4 nodes (n0, n1, n2 and 1 more): not counted in the room for more, because the layout is not known: there is more than one "
+        "way to cut its cards (16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb on 8 cards); mig-manager's configurations are not known\n"
+    )
+    found = json.loads(command("capacity", "--from", "nodes.json", "-o", "json")[1])
+    assert found["nodes"][0]["layoutFrom"] == ""
+    assert found["nodes"][0]["layoutUnknown"].startswith("there is more than one way to cut its cards")
+    assert found["room"]["1g.10gb"] == {"free": None, "beside": None, "recut": None, "lost": None}
+    code, out, err = command("capacity", "--from", "nodes.json", "-o", "json", "--mig-parted", "config.yaml")
+    found = json.loads(out)
+    assert (code, err) == (0, "")
+    assert found["nodes"][0]["layoutFrom"] == "label nvidia.com/mig.config with mig-manager's ConfigMap"
+    assert found["room"]["1g.10gb"]["free"] == 64
+
+
 def test_pods(saved):
     """Who holds what and who waits; of one namespace, if that is asked for."""
     code, out, _ = saved("--pods")
@@ -161,6 +196,7 @@ def test_documents(saved):
         "product": "NVIDIA-H200",
         "state": "ready",
         "layoutState": "success",
+        "layoutFrom": "annotation run.ai/mig.config",
         "resources": {
             MIG + "3g.30gb": {"allocatable": "2", "allocated": "1", "available": "1"},
             "cpu": {"allocatable": "64", "allocated": "1", "available": "63"},

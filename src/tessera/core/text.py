@@ -30,6 +30,11 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def nodes_named(names: Sequence[str]) -> str:
+    """`node a`, `2,000 nodes (a, b, c and 1997 more)`."""
+    return f"node {names[0]}" if len(names) == 1 else f"{len(names):,} nodes ({first_of(names, 3)})"
+
+
 def age(now: float, since: float) -> str:
     """How long something has been so: `for 3 h`."""
     if not since:

@@ -33,6 +33,7 @@ from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 from tessera.protocol.mig.operator import MigManagerConfig
 
+NO_CONFIGURATIONS: Final = "mig-manager's configurations are not known"
 _CHANGING: Final = ("pending", "rebooting")  # states in which mig-manager is at work
 
 
@@ -146,7 +147,7 @@ def _configured(
     if gpus.state != "success":
         return UnknownLayout(f"mig-manager has not made {config} (state {gpus.state or 'not reported'})")
     if mig_manager is None or mig_manager.document is None:
-        return UnknownLayout("mig-manager's configurations are not known")
+        return UnknownLayout(NO_CONFIGURATIONS)
     entries = mig_manager.document.configs.get(config, ())
     if not entries:
         return UnknownLayout(f'{mig_manager} has no configuration "{config}"')

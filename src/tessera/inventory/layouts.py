@@ -8,6 +8,7 @@ from tessera.core.dra.naming import cut_now, slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL
 from tessera.core.mig.geometry import Product
+from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, entries_of, resolve
 from tessera.core.planning.fragmentation import packed
 from tessera.inventory.inventory import Inventory
@@ -30,6 +31,7 @@ class Source:
     held: Collection[str] = ()  # the ids of those devices, as far as kubelets write them down
     pending: str = ""  # why a node's cards are not cut as desired yet
     claimed: Collection[str] = ()  # the names of devices that claims hold, where DRA hands them out
+    known: KnownLayout | None = None  # where no annotation describes the cards: how it is known all the same
 
     def in_use(self, layout: NodeLayout) -> "InUse | None":
         """Which devices of a layout pods hold; None where pods are not known."""
@@ -77,6 +79,7 @@ class Unreadable:
 
     where: str
     reason: str
+    undescribed: bool = False  # no annotation describes the cards, and no other source tells
 
 
 def node_layouts(
@@ -86,26 +89,53 @@ def node_layouts(
     *,
     with_used: bool = False,
     only: Collection[str] = (),
+    every: bool = False,
 ) -> list[Source | Unreadable]:
     """The layouts of nodes that describe how their cards are cut, or should be; with what is used, also of those cut on demand.
 
-    What the caller says about the cards has precedence over what a node says.
+    `every`: also of nodes whose layout only other sources tell. What the caller says about the cards has precedence over what a
+    node says.
     """
     claimed = inventory.dra.holders()
     found: list[Source | Unreadable] = []
     for name, node in inventory.gpus.items():
         on_demand = with_used and inventory.dra.pools.is_cut_on_demand(inventory.capacity[name])
-        described = node.layout is not None or node.mapping is not None
-        if not (on_demand or described) or (only and name not in only):
+        described = node.mapping is not None or (node.layout is not None and not node.by_mig_manager)
+        if not (on_demand or described or every) or (only and name not in only):
             continue
         used = None if not with_used else {} if on_demand else inventory.used(name)
         try:
-            source = _source(node, product, cards, claimed.get(name, ()), on_demand=on_demand)
+            if on_demand or described:
+                source = _source(node, product, cards, claimed.get(name, ()), on_demand=on_demand)
+            else:
+                source = _known(inventory, node, product, cards, claimed.get(name, ()))
         except InvalidInput as error:
-            found.append(Unreadable(f"node {name}", str(error)))
+            undescribed = not (on_demand or described)
+            found.append(Unreadable(f"node {name}", str(error), undescribed))
         else:
             found.append(replace(source, used=used, held=inventory.held.get(name, ())))
     return found
+
+
+def _known(
+    inventory: Inventory, node: GpuNode, product: Product | None, cards: int | None, claimed: Collection[str]
+) -> Source:
+    known = inventory.known(node.name, product, cards)
+    if isinstance(known, UnknownLayout):
+        raise InvalidInput(known.reason)
+    layout, where = known.layout, f"node {node.name}"
+    of = layout.cards[0].product
+    return Source(
+        where,
+        _document(layout),
+        of,
+        len(layout.cards),
+        node.strategy,
+        layout,
+        node=node,
+        claimed=claimed,
+        known=known,
+    )
 
 
 def _source(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from tessera.core.devices.capacity import NodeUse
 from tessera.core.dra.naming import slot_name
@@ -14,12 +13,10 @@ from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
-from tessera.core.text import first_of
+from tessera.core.text import nodes_named
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode
-
-_MOST_NAMES: Final = 3  # of nodes in one line
 
 
 def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
@@ -157,12 +154,7 @@ def room_of(one: NodeUse) -> NodeRoom:
 
 def skipped_nodes(reasons: Mapping[str, Sequence[str]]) -> list[str]:
     """The nodes whose cards are no part of a plan, and why: a line for each reason."""
-    return [
-        f"node {names[0]}: skipped: {reason}"
-        if len(names) == 1
-        else f"{len(names):,} nodes are skipped ({first_of(names, _MOST_NAMES)}): {reason}"
-        for reason, names in reasons.items()
-    ]
+    return [f"{nodes_named(names)}: skipped: {reason}" for reason, names in reasons.items()]
 
 
 def uncut(node: GpuNode) -> NodeLayout:

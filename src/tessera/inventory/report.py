@@ -1,6 +1,7 @@
 """What `tessera capacity` prints, added up."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, TypeVar
@@ -9,12 +10,12 @@ from tessera.core.devices.capacity import NodeUse, PodUse, Usages, in_order, tot
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import ZERO, Format, Quantity
+from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, packed, rooms
 from tessera.core.requests.record import recorded
 from tessera.inventory.inventory import Inventory
 from tessera.kube.watch.resource import Key
-from tessera.protocol.mig.nodes import present_layout
 
 T = TypeVar("T")
 
@@ -35,7 +36,8 @@ class Report:
     products: Mapping[str, tuple[int, Usages]]  # nodes with such GPUs, and what they have together
     total: Usages
     asked: Mapping[str, Quantity]
-    rooms: Mapping[MigProfile, Room]
+    rooms: Mapping[MigProfile, Room | None]  # None: how no card with this profile is cut is known
+    layouts: Mapping[str, KnownLayout | UnknownLayout]  # of nodes with GPUs, where rooms are asked for
     pods: Sequence[PodUse] | None  # None: not asked for
     namespaces: Mapping[str, Mapping[str, "Share"]] | None  # None: not asked for
     sources: Mapping[str, str]  # by resource, on all nodes together: `plugin`, `dra`, both of them, or empty
@@ -73,12 +75,14 @@ def report_of(
     for one in nodes:
         grouped.setdefault(one.product, []).append(one.resources)
     products = {product: (len(usages), total(usages)) for product, usages in grouped.items()}
+    layouts = {name: inventory.known(name) for name in inventory.gpus} if with_rooms else {}
     return Report(
         nodes,
         products,
         total(usages for _, usages in products.values()),
         _some(inventory.capacity.asked, shown),
-        rooms(_cards(inventory)) if with_rooms else {},
+        _rooms(inventory, layouts) if with_rooms else {},
+        layouts,
         _pods(inventory, shown) if with_pods else None,
         _namespaces(_pods(inventory, shown)) if with_namespaces else None,
         _sources(nodes),
@@ -135,16 +139,30 @@ def held_amounts(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str,
     return {**amounts, **{resource: Quantity(Fraction(number)) for resource, number in devices.items()}}
 
 
-def _cards(inventory: Inventory) -> Iterator[CardUse]:
-    """The cards whose layout is known, without nodes that describe an impossible layout."""
-    for name, gpus in inventory.gpus.items():
-        try:
-            layout = present_layout(gpus)
-            if layout is None:
-                continue
-            yield from packed(layout, inventory.used(name), gpus.strategy)
-        except InvalidInput:
-            continue
+def _rooms(
+    inventory: Inventory, layouts: Mapping[str, KnownLayout | UnknownLayout]
+) -> dict[MigProfile, Room | None]:
+    """Room for more on cards whose layout is known; None for profiles that only other cards have."""
+    every = {product for gpus in inventory.gpus.values() if (product := gpus.product) is not None}
+    found: Mapping[MigProfile, Room] = rooms(_cards(inventory, layouts))
+    return {profile: found.get(profile) for profile in sorted({p for one in every for p in one.profiles})}
+
+
+def _cards(inventory: Inventory, layouts: Mapping[str, KnownLayout | UnknownLayout]) -> Iterator[CardUse]:
+    """The cards whose layout is known, without nodes whose strategy does not allow it."""
+    for name, known in layouts.items():
+        if isinstance(known, KnownLayout):
+            with suppress(InvalidInput):
+                yield from packed(known.layout, inventory.used(name), inventory.gpus[name].strategy)
+
+
+def not_counted(report: Report, inventory: Inventory) -> dict[str, list[str]]:
+    """The nodes whose room for more is not known though their product can be cut, by the reason."""
+    found: dict[str, list[str]] = {}
+    for name, known in report.layouts.items():
+        if isinstance(known, UnknownLayout) and inventory.gpus[name].product is not None:
+            found.setdefault(known.reason, []).append(name)
+    return found
 
 
 def state_of(node: Node) -> str:

@@ -12,16 +12,18 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import option, selector_option
 from tessera.cli.common.output import Output, no_headers_option, output_option, warn
-from tessera.cli.common.reading import files_option, read_inventory, warn_of_dra
+from tessera.cli.common.reading import files_option, mig_parted_option, read_inventory, warn_of_dra
 from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
 from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.core.text import nodes_named
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.report import Report, report_of
+from tessera.inventory.report import Report, not_counted, report_of
 from tessera.kube.object_files import called
 from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.protocol.mig.operator import MigManagerConfig
 
 EXIT_BELOW: Final = 4
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain
@@ -52,6 +54,7 @@ _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own 
 )
 @option("-A, --all-namespaces", "With --pods: those of all namespaces, as without -n.")
 @files_option()
+@mig_parted_option("With -o wide, json or yaml: ")
 @option(
     "--fail-below NAME=N",
     f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
@@ -78,6 +81,7 @@ def command(
     namespace: str | None,
     all_namespaces: bool,
     sources: tuple[str, ...],
+    mig_manager: MigManagerConfig | None,
     thresholds: tuple[str, ...],
     watch: bool,
     sort_by: str | None,
@@ -126,14 +130,16 @@ def command(
     def shown(resource: str) -> bool:
         return everything or (resource in wanted if wanted else is_any_gpu(resource))
 
+    rooms = output.is_document or output.form == "wide"
     inventory = Inventory(
         # GPUs always count: what is left of a card depends on all that is cut from it
         keep=cache(lambda resource: shown(resource) or is_any_gpu(resource) or resource in watched),
         selector=LabelSelector.parse(selector),
         names=frozenset(nodes),
         holds=lambda use: (pods or by_namespace) and namespace in (None, use.namespace),
+        with_layouts=rooms,
+        mig_manager=mig_manager,
     )
-    rooms = output.is_document or output.form == "wide"
 
     def report() -> Report:
         found = report_of(inventory, shown, with_pods=pods, with_rooms=rooms, with_namespaces=by_namespace)
@@ -150,15 +156,26 @@ def command(
     output.show(
         lambda: document(found), lambda style: drawn(found, output.form, style, headers=not no_headers)
     )
+    warn(*_left_out(found, inventory, output))
     if not found.nodes:
         warn(_nothing(inventory, wanted, sources))
     elif pods and not found.pods:
-        where, what = (
-            f"namespace {namespace}: " if namespace else "",
-            "anything" if everything else _what(wanted),
-        )
-        warn(f"{where}no pod holds or waits for {what}")
+        warn(_no_pods(namespace, "anything" if everything else _what(wanted)))
     return _below(inventory, least)
+
+
+def _left_out(found: Report, inventory: Inventory, output: Output) -> list[str]:
+    """Which nodes are no part of the room for more, a line for each reason; documents have it in them."""
+    if output.form != "wide":
+        return []
+    return [
+        f"{nodes_named(names)}: not counted in the room for more, because the layout is not known: {reason}"
+        for reason, names in not_counted(found, inventory).items()
+    ]
+
+
+def _no_pods(namespace: str | None, what: str) -> str:
+    return f"{f'namespace {namespace}: ' if namespace else ''}no pod holds or waits for {what}"
 
 
 def _check_whose(namespace: str | None, *, pods: bool, by_namespace: bool, output: Output) -> None:

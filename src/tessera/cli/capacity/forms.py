@@ -14,6 +14,7 @@ from typing import Any, Final
 from tessera.cli.common.output import Style, headed
 from tessera.core.devices.capacity import NodeUse, PodUse, Usage, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
+from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.planning.fragmentation import Room
 from tessera.inventory.report import Report, Share, amount, pod_state, state_of
 from tessera.protocol.mig.documents import CONFIG_STATE
@@ -23,6 +24,7 @@ Row = tuple[str, ...]
 _USAGE: Final = ("allocatable", "allocated", "available")
 _SHARE: Final = ("asked", "holds", "waits")
 _ROOM: Final = ("free", "beside", "recut", "lost")
+_NOT_KNOWN: Final = "not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,10 @@ def tables(report: Report, *, wide: bool) -> list[Table]:
         heading = ("NAMESPACE", "POD", "NODE", "RESOURCE", "AMOUNT", "STATE")
         found.append(Table(heading, list(_pod_rows(report.pods, amount, "-")), 4))
     if wide and report.rooms:
-        rows = [(str(profile), *_values(room, _ROOM, str)) for profile, room in report.rooms.items()]
+        rows = [
+            (str(profile), *(_values(room, _ROOM, str) if room else [_NOT_KNOWN] * len(_ROOM)))
+            for profile, room in report.rooms.items()
+        ]
         found.append(Table(("ROOM FOR", "CUT AND FREE", "BESIDE", "RE-CUT", "LOST"), rows, 1))
     return found
 
@@ -75,15 +80,21 @@ def tables(report: Report, *, wide: bool) -> list[Table]:
 def _node_table(report: Report, *, wide: bool) -> Table:
     rows = []
     for one in report.nodes:
-        last = (state_of(one.node), one.node.labels.get(CONFIG_STATE, "-"))
+        last = (state_of(one.node), one.node.labels.get(CONFIG_STATE, "-"), _layout_from(report, one))
         for resource, usage in one.resources.items():
             if usage or wide:
                 first = (one.node.name, one.product or "-", resource, *_from(report, one.source(resource)))
                 more = (_percent(usage), *last) if wide else ()
                 rows.append((*first, *_values(usage, _USAGE, amount), *more))
-    more = ("USED", "STATE", "LAYOUT") if wide else ()
+    more = ("USED", "STATE", "LAYOUT", "LAYOUT FROM") if wide else ()
     first = ("NODE", "PRODUCT", "RESOURCE", *_from(report, "FROM"))
     return Table((*first, "ALLOCATABLE", "ALLOCATED", "AVAILABLE", *more), rows, len(first))
+
+
+def _layout_from(report: Report, one: NodeUse) -> str:
+    """Where it is known from how a node's cards are cut."""
+    known = report.layouts.get(one.node.name)
+    return "-" if known is None else str(known.source) if isinstance(known, KnownLayout) else _NOT_KNOWN
 
 
 def _total_table(report: Report) -> Table:
@@ -176,6 +187,7 @@ def document(report: Report) -> dict[str, Any]:
                 "product": one.product,
                 "state": state_of(one.node),
                 "layoutState": one.node.labels.get(CONFIG_STATE, ""),
+                **_layout_fields(report.layouts.get(one.node.name)),
                 "resources": {
                     resource: {
                         **_named(usage, _USAGE),
@@ -204,7 +216,7 @@ def document(report: Report) -> dict[str, Any]:
     }
     if report.rooms:
         whole["room"] = {
-            str(profile): {name: getattr(room, name) for name in _ROOM}
+            str(profile): {name: getattr(room, name, None) for name in _ROOM}
             for profile, room in report.rooms.items()
         }
     if report.namespaces is not None:
@@ -224,6 +236,15 @@ def document(report: Report) -> dict[str, Any]:
             for use in report.pods
         ]
     return whole
+
+
+def _layout_fields(known: KnownLayout | UnknownLayout | None) -> dict[str, str]:
+    match known:
+        case KnownLayout():
+            return {"layoutFrom": str(known.source)}
+        case UnknownLayout():
+            return {"layoutFrom": "", "layoutUnknown": known.reason}
+    return {}
 
 
 def _named(one: Usage | Share, names: Row) -> dict[str, str]:

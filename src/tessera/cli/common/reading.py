@@ -3,14 +3,19 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.options import option
 from tessera.cli.common.output import warn
+from tessera.core.errors import InvalidInput
 from tessera.inventory.inventory import Inventory
+from tessera.kube.object_files import called, read_file
+
+if TYPE_CHECKING:
+    from tessera.protocol.mig.operator import MigManagerConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,15 +30,44 @@ def files_option(when: str = "") -> Callable[[F], F]:
     return option("--from DIR|FILE", what + more, "sources", multiple=True)
 
 
+def mig_parted_option(when: str = "") -> Callable[[F], F]:
+    """Give a command `--mig-parted`; it gets `mig_manager`, for its inventory. `when`: the options that it goes with."""
+    what = f"{when}{'the' if when else 'The'} file that mig-manager reads"
+    return option(
+        "--mig-parted FILE",
+        f"{what}, instead of its ConfigMap: the nodes' label nvidia.com/mig.config names a configuration in it.",
+        "mig_manager",
+        callback=lambda _ctx, _param, value: _mig_parted(value) if value else None,
+    )
+
+
+def _mig_parted(argument: str) -> "MigManagerConfig":
+    from tessera.protocol.mig.operator import config_in
+
+    where = called(argument)
+    try:
+        return config_in(read_file(argument).decode("utf-8-sig"), where)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{where}: not UTF-8 text (byte {error.start})") from error
+
+
 def read_inventory(
     inventory: Inventory, cluster: ClusterChoice, sources: Sequence[str] = (), *, pods: bool = True
 ) -> None:
     """Read files where there are any, else the cluster."""
     if sources:
         inventory.read_files(sources)
+        warn_of_mig_manager(inventory)
         return
     progress = _bar if sys.stderr.isatty() else None
     cluster.run(lambda client: inventory.read_cluster(client, pods=pods, progress=progress))
+    warn_of_mig_manager(inventory)
+
+
+def warn_of_mig_manager(inventory: Inventory) -> None:
+    """Say why mig-manager's configurations could not be read, where they could not."""
+    if inventory.mig_manager is not None and inventory.mig_manager.error:
+        warn(f"Warning: mig-manager's configurations are not known: {inventory.mig_manager.error}")
 
 
 def warn_of_dra(inventory: Inventory) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -11,16 +11,21 @@ import click
 
 from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, Style, echo, output_option, warn
-from tessera.cli.mig.sources import Given, read_sources, source_options
+from tessera.cli.common.reading import mig_parted_option
+from tessera.cli.mig.sources import Given, Reading, read_sources, source_options
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.mig.known import KnownLayout
 from tessera.core.mig.layout import DoesNotFit, LayoutEntry
-from tessera.core.text import first_of
+from tessera.core.text import first_of, nodes_named
+from tessera.inventory.known import NO_CONFIGURATIONS
 from tessera.inventory.layouts import Source, Unreadable
 from tessera.kube.object_files import called
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.operator import MigManagerConfig
 
 _MOST_NAMES: Final = 5
+_NOT_SEEN: Final = "which slices pods hold is not known on nodes whose layout no annotation describes; drawn on as few cards as possible"
 _ASSUMED: Final = (
     "the API does not say which devices are in use (kubelets write it from Kubernetes 1.36); "
     "drawn on as few cards as possible"
@@ -104,7 +109,10 @@ def _line(verdict: LayoutCheck, style: Style) -> str:
 @source_options
 @option("--to", "The format to write.", type=click.Choice([one.value for one in mig.Format]), required=True)
 @option("--name NAME", "The configuration's new name.  [default: its present name]")
-def convert(given: Given, config: str | None, to: str, name: str | None) -> None:
+@mig_parted_option()
+def convert(
+    given: Given, config: str | None, to: str, name: str | None, mig_manager: MigManagerConfig | None
+) -> None:
     """Write a layout as a run.ai annotation, a mig-parted file or plain counts.
 
     run.ai's format names cards one by one: give --cards if the layout is for all of them. With --product devices get
@@ -116,7 +124,7 @@ def convert(given: Given, config: str | None, to: str, name: str | None) -> None
     tessera mig convert mig-parted.yaml --config all-balanced --to runai --product H200 --cards 8
     tessera mig convert --cluster gpu-1 --to counts
     """  # fmt: skip
-    sources = read_sources(given)
+    sources = read_sources(given, Reading(every=True, mig_manager=mig_manager))
     if len(sources) != 1:
         raise InvalidInput(_several(sources, given))
     source = sources[0]
@@ -147,7 +155,8 @@ def _several(sources: Sequence[Source | Unreadable], given: Given) -> str:
 
 @click.command("show")
 @source_options
-def show(given: Given, config: str | None) -> int:
+@mig_parted_option()
+def show(given: Given, config: str | None, mig_manager: MigManagerConfig | None) -> int:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
     Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it shows which devices
@@ -155,19 +164,28 @@ def show(given: Given, config: str | None) -> int:
     show what claims hold now. Colour only on a terminal, and not where NO_COLOR is set; a terminal that is too narrow for tiles (or
     where COLUMNS says so) gets a list.
 
+    Nodes of NVIDIA's operator have no annotation. Their layout is known from the label nvidia.com/mig.config with mig-manager's
+    ConfigMap, from the labels of GPU Feature Discovery or from their capacity, and the command says from which. Where these leave
+    more than one way to cut the cards, it says so and draws nothing.
+
     \b
     tessera mig show 4g.71gb=1,3g.71gb=1 --product H200
     tessera mig show --cluster gpu-1
     kubectl get nodes,pods -A -o json | tessera mig show
+    kubectl get nodes -o json | tessera mig show --mig-parted config.yaml
     """
     style = Style.of(sys.stdout)
     width = shutil.get_terminal_size((0, 0)).columns or None
-    sources = read_sources(given, with_pods=True)
-    failed = assumed = False
-    for number, source in enumerate(sources):
+    sources = read_sources(given, Reading(pods=True, every=True, mig_manager=mig_manager))
+    unknown: dict[str, list[str]] = {}
+    failed = assumed = not_seen = drawn = False
+    for source in sources:
         if isinstance(source, Unreadable):
-            warn(f"{source.where}: {source.reason}")
-            failed = True
+            if source.undescribed:
+                unknown.setdefault(source.reason, []).append(source.where.removeprefix("node "))
+            else:
+                warn(f"{source.where}: {source.reason}")
+                failed = True
             continue
         try:
             present = None if config else source.present
@@ -178,11 +196,30 @@ def show(given: Given, config: str | None) -> int:
             failed = True
             continue
         if len(sources) > 1:
-            click.echo(("\n" if number else "") + style.bold(source.where))
+            click.echo(("\n" if drawn else "") + style.bold(source.where))
+        drawn = True
+        if source.known is not None:
+            echo(_from(source.known))
         echo(draw_cards(layout.cards, style, in_use.slots if in_use else None, width))
-        assumed |= in_use is not None and not in_use.certain
+        if in_use is not None and not in_use.certain:
+            assumed, not_seen = assumed or source.known is None, not_seen or source.known is not None
         if source.pending and not config:
             warn(f"{source.where}: the layout is pending: {source.pending}")
-    if assumed:
-        warn(_ASSUMED)
-    return int(failed)
+    warn(*([_ASSUMED] if assumed else []), *([_NOT_SEEN] if not_seen else []), *_unknown(unknown))
+    named = given.in_cluster and given.names
+    return int(failed or bool(unknown and (named or not drawn)))
+
+
+def _from(known: KnownLayout) -> Iterator[str]:
+    """Where a layout is known from, and how far."""
+    sure = "" if known.placed else "; where on a card its slices lie is not certain"
+    yield f"layout from {known.source}{sure}"
+    if known.note:
+        yield f"note: {known.note}"
+
+
+def _unknown(reasons: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A line for each reason, whatever the number of nodes."""
+    for reason, names in reasons.items():
+        hint = " (--mig-parted FILE gives them)" if reason.endswith(NO_CONFIGURATIONS) else ""
+        yield f"{nodes_named(names)}: the layout is not known: {reason}{hint}"

@@ -13,6 +13,7 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import gathered, option, selector_option
 from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.product import product_named
@@ -24,6 +25,7 @@ from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, write_counts
+from tessera.protocol.mig.operator import MigManagerConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,17 +76,26 @@ source_options: Final = gathered(
 )
 
 
-def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unreadable]:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to read beside layouts."""
+
+    pods: bool = False
+    every: bool = False  # also nodes that no annotation describes: other sources tell how their cards are cut
+    mig_manager: MigManagerConfig | None = None  # its configurations, from a file
+
+
+def read_sources(given: Given, reading: Reading = Reading()) -> list[Source | Unreadable]:  # noqa: B008 # frozen
     """The layouts that a person named; what the options say about the cards goes before what a node says."""
     if given.in_cluster:
-        return _of_cluster(given, with_pods=with_pods)
+        return _of_cluster(given, reading)
     if not given.names and sys.stdin.isatty():
         raise click.UsageError(
             "give a file, counts such as 2g.20gb=2,3g.40gb=1, - for standard input, or --cluster"
         )
     if given.names.count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")
-    return [source for name in given.names or ("-",) for source in _read(name, given)]
+    return [source for name in given.names or ("-",) for source in _read(name, given, reading)]
 
 
 def read_text(argument: str) -> tuple[str, str]:
@@ -109,29 +120,42 @@ def _meant_as_counts(argument: str) -> str:
     return f"; for counts write {write_counts(dict.fromkeys(profiles, 1))}"
 
 
-def _read(argument: str, given: Given) -> list[Source | Unreadable]:
+def _read(argument: str, given: Given, reading: Reading) -> list[Source | Unreadable]:
     where, text = read_text(argument)
     found = [] if looks_like_counts(text) else yaml.load_all(text, where)
     if any(isinstance(document, dict) and "kind" in document for document in found):
-        inventory = Inventory(is_any_gpu, with_devices=True)
+        inventory = Inventory(is_any_gpu, with_devices=True, mig_manager=reading.mig_manager)
         pods = "Pod" in inventory.take(objects_in_documents(found, where))
-        nodes = node_layouts(inventory, given.product, given.cards, with_used=pods)
+        nodes = node_layouts(inventory, given.product, given.cards, with_used=pods, every=reading.every)
         if not nodes:
-            raise InvalidInput(f"{where}: no node with the annotation {mig.RUNAI_CONFIG}")
+            raise InvalidInput(f"{where}: no node with the {_mark(reading)}")
         return nodes
     if len(found) < 2:
         return [Source(where, mig.read(text, where), given.product, given.cards)]
     return [Source(where, mig.read_object(document, where), given.product, given.cards) for document in found]
 
 
-def _of_cluster(given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
-    inventory = Inventory(is_any_gpu, LabelSelector.parse(given.selector), with_devices=with_pods)
-    read_inventory(inventory, given.cluster, pods=with_pods)
+def _of_cluster(given: Given, reading: Reading) -> list[Source | Unreadable]:
+    inventory = Inventory(
+        is_any_gpu,
+        LabelSelector.parse(given.selector),
+        with_devices=reading.pods,
+        with_layouts=reading.every,
+        mig_manager=reading.mig_manager,
+    )
+    read_inventory(inventory, given.cluster, pods=reading.pods)
     missing = [name for name in given.names if name not in inventory.capacity]
     if missing:
         raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
-    found = node_layouts(inventory, given.product, given.cards, with_used=with_pods, only=given.names)
+    found = node_layouts(
+        inventory, given.product, given.cards, with_used=reading.pods, only=given.names, every=reading.every
+    )
     if not found:
-        which = f"node {', '.join(given.names)}: no" if given.names else "no node of the cluster has an"
-        raise InvalidInput(f"{which} annotation {mig.RUNAI_CONFIG}")
+        which = f"node {', '.join(given.names)}: no" if given.names else "no node of the cluster has the"
+        raise InvalidInput(f"{which} {_mark(reading)}")
     return sorted(found, key=lambda one: one.where)
+
+
+def _mark(reading: Reading) -> str:
+    """What a node must have, to be read."""
+    return f"label {GPU_PRODUCT_LABEL}" if reading.every else f"annotation {mig.RUNAI_CONFIG}"
