@@ -66,6 +66,14 @@ def _wished(layout: str, product: Product, cards: int | None) -> KnownLayout | U
     return _described(GpuNode("", "", product, cards, layout, Strategy.MIXED))
 
 
+class _NotKnown(InvalidInput):
+    """What a node says about its devices does not tell how its cards are cut."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.unknown = UnknownLayout(reason, detail)
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """The devices that a node has."""
@@ -88,19 +96,21 @@ def _observed(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> KnownLayou
         return UnknownLayout(f"its layout is being changed (state {gpus.state})")
     try:
         seen = _seen(gpus)
-        entry = _configured(gpus, mig_manager, seen)
-    except InvalidInput as error:
-        return UnknownLayout(str(error))
+    except _NotKnown as error:
+        return error.unknown
+    entry = _configured(gpus, mig_manager, seen)
     if isinstance(entry, NodeLayout) and (seen is None or seen.agrees(entry)):
         return KnownLayout(LayoutSource.MIG_MANAGER, entry, is_placed(entry))
-    found, note = _counted(gpus, seen), ""
-    if isinstance(entry, NodeLayout):
-        makes = _words(_counts(entry), _whole(entry))
-        note = f"its label {PARTED_CONFIG} says {gpus.config}, which makes {makes}, but it has {seen}"
-    if isinstance(found, KnownLayout):
-        return replace(found, note=note)
-    why = entry.reason if isinstance(entry, UnknownLayout) else note
-    return UnknownLayout(f"{found.reason}; {why}" if why else found.reason)
+    found = _counted(gpus, seen)
+    if isinstance(entry, NodeLayout):  # which is not what is there
+        other = f"its label {PARTED_CONFIG} says {gpus.config}, which makes other devices"
+        makes = f"{_words(_counts(entry), _whole(entry))}; it has {seen}"
+        if isinstance(found, KnownLayout):
+            return replace(found, note=f"{other} ({makes})")
+        return UnknownLayout(f"{found.reason}; {other}", makes)
+    if isinstance(found, UnknownLayout) and entry is not None:
+        return UnknownLayout(f"{found.reason}; {entry.reason}", found.detail)
+    return found
 
 
 def _seen(gpus: GpuNode) -> _Seen | None:
@@ -109,7 +119,7 @@ def _seen(gpus: GpuNode) -> _Seen | None:
     if gpus.strategy is Strategy.NONE:
         return None
     if shared := next(filter(is_share, offered), None):
-        raise InvalidInput(f"it has {short(shared)}, and nothing says how many share one device")
+        raise _NotKnown(f"it has {short(shared)}, and nothing says how many share one device")
     if gpus.strategy is Strategy.SINGLE:
         return _seen_single(gpus, labelled, offered)
     if not (labelled or offered):
@@ -125,7 +135,7 @@ def _seen_single(gpus: GpuNode, labelled: Mapping[str, int], offered: Mapping[st
     """Under the single strategy `nvidia.com/gpu` is what the product says: a profile, or a whole card."""
     _, cut, profile = gpus.label.removesuffix("-SHARED").partition("-MIG-")
     if profile == "INVALID":
-        raise InvalidInput("its cards are not cut alike, which the MIG strategy single does not allow")
+        raise _NotKnown("its cards are not cut alike, which the MIG strategy single does not allow")
     counted = labelled if cut else {WHOLE_GPU: gpus.cards} if gpus.cards else {}
     if offered and counted and offered != counted:
         raise _differ(offered, counted)
@@ -191,7 +201,7 @@ def _counted(gpus: GpuNode, seen: _Seen | None) -> KnownLayout | UnknownLayout:
         )
     if cards is None:
         return UnknownLayout(
-            f"nothing says how many cards have its {seen}"
+            "nothing says how many cards have its slices"
             if "-MIG-" in gpus.label
             else f'no number of cards for "{gpus.label}"'
         )
@@ -209,12 +219,12 @@ def _counted(gpus: GpuNode, seen: _Seen | None) -> KnownLayout | UnknownLayout:
 
 
 def _profiles(counts: Mapping[str, int]) -> Profiles:
-    """Counts by profile, in their order; `InvalidInput` for what is none."""
+    """Counts by profile, in their order."""
     found = {}
     for resource, number in counts.items():
         profile = MigProfile.of_resource(resource)
         if profile is None:
-            raise InvalidInput(f"it has {short(resource)}, which is no known MIG profile")
+            raise _NotKnown(f"it has {short(resource)}, which is no known MIG profile")
         found[profile] = number
     return tuple(sorted(found.items()))
 
@@ -239,8 +249,8 @@ def _words(counts: Profiles, whole: int | None) -> str:
     return in_words([*counts, *([("gpu", whole)] if whole else [])]) or "no MIG devices"
 
 
-def _differ(offered: Mapping[str, int], labelled: Mapping[str, int]) -> InvalidInput:
+def _differ(offered: Mapping[str, int], labelled: Mapping[str, int]) -> _NotKnown:
     has, says = (
         in_words((short(name), n) for name, n in some.items()) or "none" for some in (offered, labelled)
     )
-    return InvalidInput(f"its capacity ({has}) and the labels of GPU Feature Discovery ({says}) differ")
+    return _NotKnown(f"its capacity and the {LayoutSource.DISCOVERY} differ", f"{has}; {says}")

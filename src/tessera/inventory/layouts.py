@@ -79,7 +79,7 @@ class Unreadable:
 
     where: str
     reason: str
-    undescribed: bool = False  # no annotation describes the cards, and no other source tells
+    unknown: UnknownLayout | None = None  # no annotation describes the cards, and no other source tells
 
 
 def node_layouts(
@@ -104,25 +104,24 @@ def node_layouts(
         if not (on_demand or described or every) or (only and name not in only):
             continue
         used = None if not with_used else {} if on_demand else inventory.used(name)
+        known = None if on_demand or described else inventory.known(name, product, cards)
+        if isinstance(known, UnknownLayout):
+            found.append(Unreadable(f"node {name}", str(known), known))
+            continue
         try:
-            if on_demand or described:
-                source = _source(node, product, cards, claimed.get(name, ()), on_demand=on_demand)
-            else:
-                source = _known(inventory, node, product, cards, claimed.get(name, ()))
+            source = (
+                _known(node, known, claimed.get(name, ()))
+                if known
+                else _source(node, product, cards, claimed.get(name, ()), on_demand=on_demand)
+            )
         except InvalidInput as error:
-            undescribed = not (on_demand or described)
-            found.append(Unreadable(f"node {name}", str(error), undescribed))
+            found.append(Unreadable(f"node {name}", str(error)))
         else:
             found.append(replace(source, used=used, held=inventory.held.get(name, ())))
     return found
 
 
-def _known(
-    inventory: Inventory, node: GpuNode, product: Product | None, cards: int | None, claimed: Collection[str]
-) -> Source:
-    known = inventory.known(node.name, product, cards)
-    if isinstance(known, UnknownLayout):
-        raise InvalidInput(known.reason)
+def _known(node: GpuNode, known: KnownLayout, claimed: Collection[str]) -> Source:
     layout, where = known.layout, f"node {node.name}"
     of = layout.cards[0].product
     return Source(

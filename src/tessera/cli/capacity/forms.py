@@ -243,7 +243,7 @@ def _layout_fields(known: KnownLayout | UnknownLayout | None) -> dict[str, str]:
         case KnownLayout():
             return {"layoutFrom": str(known.source)}
         case UnknownLayout():
-            return {"layoutFrom": "", "layoutUnknown": known.reason}
+            return {"layoutFrom": "", "layoutUnknown": str(known)}
     return {}
 
 

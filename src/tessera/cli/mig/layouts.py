@@ -177,12 +177,12 @@ def show(given: Given, config: str | None, mig_manager: MigManagerConfig | None)
     style = Style.of(sys.stdout)
     width = shutil.get_terminal_size((0, 0)).columns or None
     sources = read_sources(given, Reading(pods=True, every=True, mig_manager=mig_manager))
-    unknown: dict[str, list[str]] = {}
+    unknown: dict[str, list[Unreadable]] = {}
     failed = assumed = not_seen = drawn = False
     for source in sources:
         if isinstance(source, Unreadable):
-            if source.undescribed:
-                unknown.setdefault(source.reason, []).append(source.where.removeprefix("node "))
+            if source.unknown is not None:
+                unknown.setdefault(source.unknown.reason, []).append(source)
             else:
                 warn(f"{source.where}: {source.reason}")
                 failed = True
@@ -218,8 +218,10 @@ def _from(known: KnownLayout) -> Iterator[str]:
         yield f"note: {known.note}"
 
 
-def _unknown(reasons: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A line for each reason, whatever the number of nodes."""
-    for reason, names in reasons.items():
-        hint = " (--mig-parted FILE gives them)" if reason.endswith(NO_CONFIGURATIONS) else ""
-        yield f"{nodes_named(names)}: the layout is not known: {reason}{hint}"
+def _unknown(reasons: Mapping[str, Sequence[Unreadable]]) -> Iterator[str]:
+    """A line for each reason, whatever the number of nodes; numbers only for a single one."""
+    for reason, nodes in reasons.items():
+        hint = "; --mig-parted FILE gives them" if reason.endswith(NO_CONFIGURATIONS) else ""
+        said = nodes[0].reason if len(nodes) == 1 else reason
+        names = nodes_named([one.where.removeprefix("node ") for one in nodes])
+        yield f"{names}: the layout is not known: {said}{hint}"

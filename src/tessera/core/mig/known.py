@@ -47,7 +47,11 @@ class KnownLayout:
 class UnknownLayout:
     """Why it is not known how a node's cards are cut: one sentence, without the node's name."""
 
-    reason: str
+    reason: str  # the same for nodes that differ in numbers alone
+    detail: str = ""  # the numbers
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.detail})" if self.detail else self.reason
 
 
 def in_words(counts: Iterable[tuple[str | MigProfile, int]]) -> str:
@@ -64,8 +68,8 @@ def is_placed(layout: NodeLayout) -> bool:
 
 def not_alike(devices: str, cards: int) -> UnknownLayout:
     """Cards that differ: counts do not say which is which."""
-    said = f"{devices} on {number_of(cards, 'card')}"
-    return UnknownLayout(f"its cards are not cut alike, and counts ({said}) do not tell which card is which")
+    reason = "its cards are not cut alike, and counts do not tell which card is which"
+    return UnknownLayout(reason, f"{devices} on {number_of(cards, 'card')}")
 
 
 @lru_cache(maxsize=1024)
@@ -76,7 +80,7 @@ def card_alike(product: Product, cards: int, counts: Profiles) -> CardLayout | U
     """
     said = f"{in_words(counts)} on {number_of(cards, 'card')}"
     if absent := [profile for profile, _ in counts if product.shape(profile) is None]:
-        return UnknownLayout(f"it has {said}, but {product.name} has no profile {absent[0]}")
+        return UnknownLayout(f"it has {absent[0]}, which is no profile of {product.name}")
     mean = tuple(number // cards for _, number in counts)
     try:
         card = CardLayout.cut(product, [p for p, number in counts for _ in range(number // cards)])
@@ -85,7 +89,7 @@ def card_alike(product: Product, cards: int, counts: Profiles) -> CardLayout | U
     if card is None or any(number % cards for _, number in counts):
         return not_alike(in_words(counts), cards)
     if _has_other_way(product, cards, tuple(profile for profile, _ in counts), mean):
-        return UnknownLayout(f"there is more than one way to cut its cards ({said})")
+        return UnknownLayout("there is more than one way to cut its cards into what it has", said)
     return card
 
 
