@@ -11,9 +11,11 @@ from tessera.core.mig.product import product_named
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import encode_mapping, mapping_of
-from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_SLICES, ResourceType
+from tessera.serving.http.messages import Response
+from tessera.simulation.control_plane.kinds import CONFIG_MAPS, DEVICE_CLASSES, RESOURCE_SLICES, ResourceType
 from tests.build import GPU, MIG
-from tests.inventory.objects import LAYOUT, node, pod
+from tests.inventory.objects import LAYOUT, MIG_PARTED, config_map, node, operator_node, pod, policy
+from tests.inventory.test_operator import POLICIES
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
 SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
@@ -101,6 +103,94 @@ def test_devices_in_use_are_drawn(busy):
         "the API does not say which devices are in use (kubelets write it from Kubernetes 1.36); "
         "drawn on as few cards as possible\n"
     )
+
+
+MIXED = {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
+
+
+@pytest.fixture
+def operated(served, command):
+    """A cluster of NVIDIA's operator; runs `tessera mig` on it."""
+    for kind in (POLICIES, CONFIG_MAPS):
+        served.server.kinds[kind.prefix, kind.plural] = kind
+    served.add(
+        operator_node("gpu-0", {"1g.10gb": 56}, "all-1g.10gb"),
+        operator_node("gpu-1", MIXED, "all-balanced"),
+        operator_node("gpu-2", {"gpu": 8}, "all-disabled"),
+        *(operator_node(f"odd-{number}", {"1g.10gb": 17 + number}, "all-balanced") for number in range(5)),
+        pod("a", "gpu-0", MIG + "1g.10gb", 10),
+    )
+
+    def call(*args):
+        return command("mig", args[0], "--kubeconfig", served.kubeconfig, *args[1:])
+
+    runner: Any = call
+    runner.cluster, runner.folder = served, command.folder
+    return runner
+
+
+NOT_SEEN = "which slices pods hold is not known on nodes whose layout no annotation describes; drawn on as few cards as possible\n"
+
+
+def test_nodes_of_nvidias_operator_are_drawn(operated):
+    """With the source of the layout, and with what is not certain of it; those that are not known are one line for each reason."""
+    operated.cluster.add(policy(), config_map())
+    code, out, err = operated("show", "--cluster")
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith(("node", "layout", "card"))] == [
+        "node gpu-0",
+        "layout from label nvidia.com/mig.config with mig-manager's ConfigMap",
+        "card 0  A100-80GB, 7×1g.10gb",
+        "card 1  A100-80GB, 7×1g.10gb",
+        "cards 2-7  A100-80GB, 7×1g.10gb",
+        "node gpu-1",
+        "layout from label nvidia.com/mig.config with mig-manager's ConfigMap; where on a card its slices lie is not certain",
+        "cards 0-7  A100-80GB, 2×1g.10gb + 1×2g.20gb + 1×3g.40gb",
+        "node gpu-2",
+        "layout from label nvidia.com/mig.config with mig-manager's ConfigMap",
+        "cards 0-7  A100-80GB, MIG off",
+    ]
+    assert err == NOT_SEEN + (
+        "5 nodes (odd-0, odd-1, odd-2 and 2 more): the layout is not known: its cards are not cut alike, and counts do not tell which "
+        "card is which; its label nvidia.com/mig.config says all-balanced, which makes other devices\n"
+    )
+
+
+UNKNOWN = (
+    "node gpu-1: the layout is not known: there is more than one way to cut its cards into what it has; mig-manager's configurations "
+    "are not known (it has 16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb on 8 cards); --mig-parted FILE gives them\n"
+)
+
+
+def test_one_node_whose_layout_is_not_known(operated):
+    """It is said why, and what would help; of a node that is named nothing drawn is a failure."""
+    assert operated("show", "--cluster", "gpu-1") == (1, "", UNKNOWN)
+    (operated.folder / "config.yaml").write_text(MIG_PARTED)
+    code, out, err = operated("show", "--cluster", "gpu-1", "--mig-parted", "config.yaml")
+    assert (code, err) == (0, "")
+    assert "cards 0-7  A100-80GB, 2×1g.10gb + 1×2g.20gb + 1×3g.40gb" in out
+    converted = operated("convert", "--cluster", "gpu-0", "--to", "counts")
+    assert converted == (0, "1g.10gb=7\n", "Warning: positions are left out: counts has none\n")
+
+
+def test_a_right_that_is_missing_is_one_warning(operated):
+    """Who may not read the ClusterPolicy is told once, and sees what counts say."""
+    forbidden = Response(b'{"kind":"Status","reason":"Forbidden","message":"not yours"}', 403)
+    operated.cluster.server.intercept = lambda request: forbidden if "nvidia.com" in request.path else None
+    code, out, err = operated("show", "--cluster", "gpu-0", "gpu-2")
+    assert code == 0
+    assert out.count("layout from the node's capacity\n") == 2
+    assert err == (
+        "Warning: mig-manager's configurations are not known: the ClusterPolicy cannot be read: not yours\n"
+        + NOT_SEEN
+    )
+
+
+def test_validate_looks_at_annotations_alone(operated):
+    """Nodes of NVIDIA's operator have none, and nobody asks for mig-manager's configurations."""
+    code, _, err = operated("validate", "--cluster")
+    assert (code, err) == (2, "tessera: no node of the cluster has the annotation run.ai/mig.config\n")
+    assert operated.cluster.server.asked("/apis/nvidia.com") == []
 
 
 def test_devices_in_use_as_kubelets_tell_it(served, command):

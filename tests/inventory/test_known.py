@@ -50,14 +50,14 @@ def labelled(**counts):
         (operator_node("n", {"cpu": 8}, cards=0), NOTHING),
         (operator_node("n", {"gpu": 8}, cards=0), 'no number of cards for "NVIDIA-A100-SXM4-80GB"'),
         (operator_node("n", {"gpu": 8}, product="Tesla-T4"), 'unknown product "Tesla-T4"'),
-        (operator_node("n", {"1g.10gb": 56}, **labelled(_1g_10gb=49)), "its capacity and the labels of GPU Feature Discovery differ (56 × 1g.10gb; 49 × 1g.10gb)"),
-        (operator_node("n", {"gpu": 8}, **labelled(_1g_10gb=49)), "its capacity and the labels of GPU Feature Discovery differ (none; 49 × 1g.10gb)"),
-        (operator_node("n", {"gpu": 1, "1g.10gb": 49}), "its cards are not cut alike, and counts do not tell which card is which (49 × 1g.10gb, 1 × gpu on 8 cards)"),
+        (operator_node("n", {"1g.10gb": 56}, **labelled(_1g_10gb=49)), "its capacity and the labels of GPU Feature Discovery differ (it has 56 × 1g.10gb, they say 49 × 1g.10gb)"),
+        (operator_node("n", {"gpu": 8}, **labelled(_1g_10gb=49)), "its capacity and the labels of GPU Feature Discovery differ (it has none, they say 49 × 1g.10gb)"),
+        (operator_node("n", {"gpu": 1, "1g.10gb": 49}), "its cards are not cut alike, and counts do not tell which card is which (it has 49 × 1g.10gb, 1 × gpu on 8 cards)"),
         # not proven to be whole: seven of the eight may have MIG on, and no devices
-        (operator_node("n", {"gpu": 1}), "its cards are not cut alike, and counts do not tell which card is which (1 × gpu on 8 cards)"),
-        (operator_node("n", {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}), "there is more than one way to cut its cards into what it has (16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb on 8 cards)"),
+        (operator_node("n", {"gpu": 1}), "its cards are not cut alike, and counts do not tell which card is which (it has 1 × gpu on 8 cards)"),
+        (operator_node("n", {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}), "there is more than one way to cut its cards into what it has (it has 16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb on 8 cards)"),
         (operator_node("n", {"1g.10gb": 56}, **{"mig.config": "x", "mig.config.state": "pending"}), "its layout is being changed (state pending)"),
-        (operator_node("n", {"1g.10gb": 48}, **{"mig.config": "x", "mig.config.state": "failed"}), "there is more than one way to cut its cards into what it has; mig-manager has not made x (state failed) (48 × 1g.10gb on 8 cards)"),
+        (operator_node("n", {"1g.10gb": 48}, **{"mig.config": "x", "mig.config.state": "failed"}), "there is more than one way to cut its cards into what it has; mig-manager has not made x (state failed) (it has 48 × 1g.10gb on 8 cards)"),
         (operator_node("n", {"gpu": 8}, **{"mig.strategy": "none"}), "under the MIG strategy none nothing says how its cards are cut"),
         (operator_node("n", {"3g.40gb": 16}, **labelled(_1c_3g_40gb=16)), "it has nvidia.com/mig-1c.3g.40gb, which is no known MIG profile"),
     ],
@@ -74,7 +74,7 @@ def test_what_is_observed(document, answer):
         (operator_node("n", {}, "all-1g.10gb"), (MANAGER, {"7×1g.10gb": 8}, True)),
         (operator_node("n", {}, "all-1g.10gb", product="NVIDIA-A100-SXM4-40GB"), f"{NOTHING}; all-1g.10gb may not be for all of its cards"),
         (operator_node("n", {"1g.10gb": 32}, "all-1g.10gb", product="NVIDIA-A100-SXM4-40GB"), (MANAGER, {"4×1g.10gb": 8}, True)),
-        (operator_node("n", {"1g.18gb": 48}, "all-1g.10gb", product="NVIDIA-H200"), "there is more than one way to cut its cards into what it has; all-1g.10gb has no entry for NVIDIA H200 (48 × 1g.18gb on 8 cards)"),
+        (operator_node("n", {"1g.18gb": 48}, "all-1g.10gb", product="NVIDIA-H200"), "there is more than one way to cut its cards into what it has; all-1g.10gb has no entry for NVIDIA H200 (it has 48 × 1g.18gb on 8 cards)"),
         (operator_node("n", {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}, "all-balanced"), (MANAGER, {"2×1g.10gb+1×2g.20gb+1×3g.40gb": 8}, False)),
         (operator_node("n", {}, "all-disabled"), (MANAGER, {"gpu": 8}, True)),
         (operator_node("n", {"gpu": 7, "3g.40gb": 2}, "mine"), (MANAGER, {"2×3g.40gb": 1, "gpu": 7}, True)),
@@ -83,10 +83,10 @@ def test_what_is_observed(document, answer):
         # mig-parted leaves cards alone that no entry names: that they are whole must be seen
         (operator_node("n", {"gpu": 6, "3g.40gb": 4}, "some"), (MANAGER, {"2×3g.40gb": 2, "gpu": 6}, True)),
         (operator_node("n", {}, "some"), f"{NOTHING}; some may not be for all of its cards"),
-        (operator_node("n", {"3g.40gb": 6}, "some"), "its cards are not cut alike, and counts do not tell which card is which; its label nvidia.com/mig.config says some, which makes other devices (4 × 3g.40gb, 6 × gpu; it has 6 × 3g.40gb)"),
-        (operator_node("n", {"3g.40gb": 6}, "gone"), 'its cards are not cut alike, and counts do not tell which card is which; ConfigMap gpu-operator/default-mig-parted-config has no configuration "gone" (6 × 3g.40gb on 8 cards)'),
+        (operator_node("n", {"3g.40gb": 6}, "some"), "its cards are not cut alike, and counts do not tell which card is which; its label nvidia.com/mig.config says some, which makes other devices (it has 6 × 3g.40gb, not 4 × 3g.40gb, 6 × gpu)"),
+        (operator_node("n", {"3g.40gb": 6}, "gone"), 'its cards are not cut alike, and counts do not tell which card is which; ConfigMap gpu-operator/default-mig-parted-config has no configuration "gone" (it has 6 × 3g.40gb on 8 cards)'),
         (operator_node("n", {"gpu": 8}, "all-disabled", **{"mig.strategy": "none"}), (MANAGER, {"gpu": 8}, True)),
-        (operator_node("n", {"3g.40gb": 3}, "mine", cards=2), "its cards are not cut alike, and counts do not tell which card is which; mine does not fit: cards 2-7: not there; the node has cards 0-1 (3 × 3g.40gb on 2 cards)"),
+        (operator_node("n", {"3g.40gb": 3}, "mine", cards=2), "its cards are not cut alike, and counts do not tell which card is which; mine does not fit: cards 2-7: not there; the node has cards 0-1 (it has 3 × 3g.40gb on 2 cards)"),
     ],
 )  # fmt: skip
 def test_with_mig_managers_configurations(document, answer):
@@ -101,7 +101,7 @@ def test_a_configuration_that_contradicts_is_not_used_and_that_is_said():
     assert isinstance(found, KnownLayout)
     assert (str(found.source), found.note) == (
         CAPACITY,
-        "its label nvidia.com/mig.config says all-balanced, which makes other devices (16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb; it has 56 × 1g.10gb)",
+        "its label nvidia.com/mig.config says all-balanced, which makes other devices (it has 56 × 1g.10gb, not 16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb)",
     )
 
 
@@ -114,10 +114,10 @@ CUT = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
     [
         (operator_node("n", {"gpu": 8}, **SINGLE), (LABELS, {"gpu": 8}, True)),
         (operator_node("n", {}, **SINGLE), (LABELS, {"gpu": 8}, True)),
-        (operator_node("n", {"gpu": 7}, **SINGLE), "its capacity and the labels of GPU Feature Discovery differ (7 × gpu; 8 × gpu)"),
+        (operator_node("n", {"gpu": 7}, **SINGLE), "its capacity and the labels of GPU Feature Discovery differ (it has 7 × gpu, they say 8 × gpu)"),
         # the labels count slices: the configuration tells how many cards have them
         (operator_node("n", {"gpu": 56}, "all-1g.10gb", CUT, 56, **SINGLE), (MANAGER, {"7×1g.10gb": 8}, True)),
-        (operator_node("n", {"gpu": 56}, "all-balanced", CUT, 56, **SINGLE), "nothing says how many cards have its slices; its label nvidia.com/mig.config says all-balanced, which makes other devices (28 × 1g.10gb, 14 × 2g.20gb, 14 × 3g.40gb; it has 56 × 1g.10gb)"),
+        (operator_node("n", {"gpu": 56}, "all-balanced", CUT, 56, **SINGLE), "nothing says how many cards have its slices; its label nvidia.com/mig.config says all-balanced, which makes other devices (it has 56 × 1g.10gb, not 28 × 1g.10gb, 14 × 2g.20gb, 14 × 3g.40gb)"),
         (operator_node("n", {"gpu": 50}, "all-1g.10gb", CUT, 50, **SINGLE), "nothing says how many cards have its slices; all-1g.10gb does not tell how many cards there are"),
         (operator_node("n", {"gpu": 56}, "", CUT, 56, **SINGLE), "nothing says how many cards have its slices"),
         (operator_node("n", {}, "", "NVIDIA-A100-SXM4-80GB-MIG-INVALID", 0, **SINGLE), "its cards are not cut alike, which the MIG strategy single does not allow"),

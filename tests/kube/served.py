@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tessera.simulation.control_plane.kinds import KINDS, NODES, PODS
+from tessera.simulation.control_plane.kinds import NODES, PODS
 from tests.kube.apiserver import MisbehavingApiServer
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class ServedCluster:
     def add(self, *documents: dict[str, Any]) -> None:
         """Make objects."""
         for one in documents:
-            kind = next(kind for kind in KINDS if kind.kind == one["kind"])
+            kind = next(kind for kind in self.server.kinds.values() if kind.kind == one["kind"])
             namespace = one["metadata"].get("namespace", "default") if kind.namespaced else ""
             self.call(lambda one=one, kind=kind, space=namespace: self.server.store.create(kind, one, space))  # type: ignore[misc]
 

@@ -104,7 +104,7 @@ def _observed(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> KnownLayou
     found = _counted(gpus, seen)
     if isinstance(entry, NodeLayout):  # which is not what is there
         other = f"its label {PARTED_CONFIG} says {gpus.config}, which makes other devices"
-        makes = f"{_words(_counts(entry), _whole(entry))}; it has {seen}"
+        makes = f"it has {seen}, not {_words(_counts(entry), _whole(entry))}"
         if isinstance(found, KnownLayout):
             return replace(found, note=f"{other} ({makes})")
         return UnknownLayout(f"{found.reason}; {other}", makes)
@@ -253,4 +253,6 @@ def _differ(offered: Mapping[str, int], labelled: Mapping[str, int]) -> _NotKnow
     has, says = (
         in_words((short(name), n) for name, n in some.items()) or "none" for some in (offered, labelled)
     )
-    return _NotKnown(f"its capacity and the {LayoutSource.DISCOVERY} differ", f"{has}; {says}")
+    return _NotKnown(
+        f"its capacity and the {LayoutSource.DISCOVERY} differ", f"it has {has}, they say {says}"
+    )

@@ -35,17 +35,17 @@ def alike(product, cards, text):
         (8, "1g.10gb=8,2g.20gb=24", "1g.10gb=1,2g.20gb=3"),
         (1, "1g.10gb=2,3g.40gb=1", "1g.10gb=2,3g.40gb=1"),
         # a card may be without devices: seven cards have seven of them, and one has none
-        (8, "1g.10gb=49", "its cards are not cut alike, and counts do not tell which card is which (49 × 1g.10gb on 8 cards)"),
-        (2, "1g.10gb=2", "there is more than one way to cut its cards into what it has (2 × 1g.10gb on 2 cards)"),
+        (8, "1g.10gb=49", "its cards are not cut alike, and counts do not tell which card is which (it has 49 × 1g.10gb on 8 cards)"),
+        (2, "1g.10gb=2", "there is more than one way to cut its cards into what it has (it has 2 × 1g.10gb on 2 cards)"),
         (
             8,
             "1g.10gb=16,2g.20gb=8,3g.40gb=8",
-            "there is more than one way to cut its cards into what it has (16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb on 8 cards)",
+            "there is more than one way to cut its cards into what it has (it has 16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb on 8 cards)",
         ),
-        (8, "1g.10gb=64", "its cards are not cut alike, and counts do not tell which card is which (64 × 1g.10gb on 8 cards)"),
+        (8, "1g.10gb=64", "its cards are not cut alike, and counts do not tell which card is which (it has 64 × 1g.10gb on 8 cards)"),
         (1, "1g.5gb=1", "it has 1g.5gb, which is no profile of NVIDIA A100-80GB"),
         # nobody has such a server, and no search begins for it
-        (65, "1g.10gb=455", "there is more than one way to cut its cards into what it has (455 × 1g.10gb on 65 cards)"),
+        (65, "1g.10gb=455", "there is more than one way to cut its cards into what it has (it has 455 × 1g.10gb on 65 cards)"),
     ],
 )  # fmt: skip
 def test_counts_are_enough_where_they_leave_one_way(cards, counts, each):

@@ -69,7 +69,7 @@ def is_placed(layout: NodeLayout) -> bool:
 def not_alike(devices: str, cards: int) -> UnknownLayout:
     """Cards that differ: counts do not say which is which."""
     reason = "its cards are not cut alike, and counts do not tell which card is which"
-    return UnknownLayout(reason, f"{devices} on {number_of(cards, 'card')}")
+    return UnknownLayout(reason, f"it has {devices} on {number_of(cards, 'card')}")
 
 
 @lru_cache(maxsize=1024)
@@ -78,7 +78,6 @@ def card_alike(product: Product, cards: int, counts: Profiles) -> CardLayout | U
 
     `counts`: of each profile, none of them zero.
     """
-    said = f"{in_words(counts)} on {number_of(cards, 'card')}"
     if absent := [profile for profile, _ in counts if product.shape(profile) is None]:
         return UnknownLayout(f"it has {absent[0]}, which is no profile of {product.name}")
     mean = tuple(number // cards for _, number in counts)
@@ -89,7 +88,8 @@ def card_alike(product: Product, cards: int, counts: Profiles) -> CardLayout | U
     if card is None or any(number % cards for _, number in counts):
         return not_alike(in_words(counts), cards)
     if _has_other_way(product, cards, tuple(profile for profile, _ in counts), mean):
-        return UnknownLayout("there is more than one way to cut its cards into what it has", said)
+        reason = "there is more than one way to cut its cards into what it has"
+        return UnknownLayout(reason, f"it has {in_words(counts)} on {number_of(cards, 'card')}")
     return card
 
 
