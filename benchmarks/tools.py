@@ -155,7 +155,7 @@ def _objects(nodes: int) -> Iterator[tuple[str, list[bytes]]]:
         "claims": [encoded(one) for one in varied.claims(nodes)],
     }
     yield from parts.items()
-    yield "all", [*parts["nodes"], *parts["pods"], *parts["claims"]]
+    yield "all", [*parts["nodes"], *parts["pods"], *parts["claims"], *map(encoded, varied.operator())]
     yield (
         "manifests",
         [

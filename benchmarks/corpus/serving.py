@@ -16,6 +16,7 @@ from tessera.simulation.control_plane.kinds import KINDS, ResourceType
 _MORE: Final = (
     ResourceType("apps/v1", "daemonsets", "DaemonSet"),
     ResourceType("v1", "resourcequotas", "ResourceQuota"),
+    ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False),
 )
 
 

@@ -1,7 +1,7 @@
 """A cluster whose nodes are nearly all different, of any size: what the growth of the tools is measured with.
 
-No two nodes have the same labels and amounts, and hardly two of those with layouts are cut alike. Of twelve nodes eight have
-layouts, three have devices that DRA hands out, one has whole GPUs. A node has twelve pods: its device plugin's, ten that run, and
+No two nodes have the same labels and amounts, and hardly two of those with layouts are cut alike. Of twelve nodes six have
+annotations with layouts, two are cut by NVIDIA's mig-manager, three have devices that DRA hands out, one has whole GPUs. A node has twelve pods: its device plugin's, ten that run, and
 one that waits. The number of nodes alone decides everything.
 
 What does not grow with the nodes: 40 namespaces, and some 240 kinds of pods. A cluster's pods come from templates.
@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.corpus.documents import Document
 from tessera.core.dra.slices import API_VERSION, DRIVER
-from tessera.core.mig.layout import CardLayout, NodeLayout, entries_of
+from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, entries_of
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
@@ -27,6 +27,7 @@ from tessera.core.requests.alternatives import (
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.operator import CONFIG_KEY, DEFAULT_CONFIG
 
 PODS: Final = 12  # of a node, one of which waits
 CARDS: Final = 8
@@ -36,6 +37,7 @@ _NAMESPACES: Final = 40
 _CLASSES: Final = 60  # of devices, that claims ask for
 _QUEUES: Final = 120  # kinds of pods that wait
 _INSTALLED: Final = "gpu-webhook"
+_OPERATOR: Final = "gpu-operator"
 _RECORD: Final = "gpu-webhook.k8s.io/fallback"
 _TICKETS: Final = TicketMaker(TicketKey(b"0" * 32), 498_536)
 _CUTS: Final = {  # product → ways to cut a card
@@ -104,8 +106,15 @@ def claims(nodes: int) -> Iterator[Document]:
         yield _object(API_VERSION, "ResourceClaimTemplate", template_name(text), space, spec={"spec": {}})
 
 
+def operator() -> Iterator[Document]:
+    """What NVIDIA's operator has: which ConfigMap mig-manager reads, and its configurations."""
+    yield _object("nvidia.com/v1", "ClusterPolicy", "cluster-policy", status={"namespace": _OPERATOR})
+    yield _object("v1", "ConfigMap", DEFAULT_CONFIG, _OPERATOR, data={CONFIG_KEY: _configurations()})
+
+
 def installation(nodes: int) -> Iterator[Document]:
-    """What else an API server has: the workloads of Tessera, and a Job whose pods wait."""
+    """What else an API server has: the workloads of Tessera, and what NVIDIA's operator has."""
+    yield from operator()
     labels = {"app.kubernetes.io/component": "device-plugin"}
     counts = dict.fromkeys(
         ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "numberAvailable"), nodes
@@ -173,6 +182,12 @@ def node(number: int) -> Document:
     annotations: dict[str, str] = {}
     if kind == _KINDS_OF_NODES - 1:
         allocatable["nvidia.com/gpu"] = str(CARDS)
+    elif _has_operator(number):
+        labels |= {
+            "nvidia.com/gpu.deploy.mig-manager": "true",
+            mig.PARTED_CONFIG: _configuration(_cuts(number)[0]),
+        }
+        allocatable |= {resource: str(count) for resource, count in _layout(number).resources().items()}
     elif not _has_dra(number):
         layout = _layout(number)
         document = mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(layout)})
@@ -198,6 +213,26 @@ def _has_dra(number: int) -> bool:
     return number % _KINDS_OF_NODES in (2, 6, 10)
 
 
+def _has_operator(number: int) -> bool:
+    return number % _KINDS_OF_NODES in (4, 8)
+
+
+def _configuration(cut: tuple[str, ...]) -> str:
+    return "all-" + "-".join(cut)
+
+
+@cache
+def _configurations() -> str:
+    """What mig-manager reads: every way to cut a card, on all cards; one of them is missing."""
+    wishes = {
+        _configuration(cut): tuple(Wish(MigProfile.parse(name)) for name in cut)
+        for few in _CUTS.values()
+        for cut in few[1:]
+    }
+    configs = {name: (LayoutEntry(None, mig_enabled=True, wishes=some),) for name, some in wishes.items()}
+    return mig.write(mig.MigDocument(mig.Format.MIG_PARTED, configs))
+
+
 def _product(number: int) -> str:
     return "H200" if number * 7 % 5 < 3 else "A100-80GB"
 
@@ -210,6 +245,8 @@ def _card(product: str, cut: tuple[str, ...]) -> CardLayout:
 @cache
 def _cuts(number: int) -> tuple[tuple[str, ...], ...]:
     few = _CUTS[_product(number)]
+    if _has_operator(number):
+        return (few[number // _KINDS_OF_NODES % len(few)],) * CARDS
     return (few[0],) * CARDS if number == 0 else tuple(random.Random(number).choices(few, k=CARDS))
 
 
