@@ -1,9 +1,17 @@
 """How a node's cards are cut, from every source there is."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tessera.core.mig.known import KnownLayout
+from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Strategy, entries_of
+from tessera.core.mig.placement import Wish, place
+from tessera.core.mig.product import product_named
+from tessera.protocol.mig.documents import Format, MigDocument, convert, write
+from tessera.protocol.mig.nodes import gpu_labels
 from tests.build import GPU, MIG
+from tests.examples import examples
 from tests.inventory.objects import config_map, node, operator_node
 from tests.inventory.test_inventory import taken
 from tests.protocol.dra.samples import class_, device, slice_
@@ -158,6 +166,37 @@ def test_without_a_strategy_label_gpu_feature_discovery_runs_with_none():
     document = operator_node("n", {"gpu": 8}, **{"mig.capable": "true"})
     del document["metadata"]["labels"]["nvidia.com/mig.strategy"]
     assert said(document) == "under the MIG strategy none nothing says how its cards are cut"
+
+
+@settings(max_examples=examples(60))
+@given(st.data())
+def test_what_a_node_shows_is_how_it_is_cut(data):
+    """Of labels as GPU Feature Discovery writes them and capacity, any layout is known as it is, or not at all; with its configuration always."""
+    strategy = data.draw(st.sampled_from((Strategy.MIXED, Strategy.SINGLE)))
+    product = product_named(data.draw(st.sampled_from(("A100-80GB", "H200", "A30"))))
+    one = st.lists(st.sampled_from(product.profiles), max_size=7).filter(
+        lambda some: place(product, map(Wish, some)) is not None
+    )
+    card = st.one_of(st.just(CardLayout(product)), one.map(lambda some: CardLayout.cut(product, some)))
+    some = st.lists(card, min_size=1, max_size=4)
+    layout = NodeLayout(tuple(data.draw(st.one_of(some, card.map(lambda each: [each] * 4)))))
+    try:
+        resources = layout.resources(strategy)
+    except DoesNotFit:  # the single strategy does not have it
+        return
+    document = operator_node("n", {}, "x", **{"mig.config.state": "success"})
+    document["metadata"]["labels"] |= gpu_labels(layout, strategy)
+    document["status"]["capacity"] |= {name: str(number) for name, number in resources.items()}
+    counts = [card.counts for card in layout.cards]
+    found = taken(document).known("n")
+    if isinstance(found, KnownLayout):
+        assert [(card.mig_enabled, card.counts) for card in found.layout.cards] == [
+            (card.mig_enabled, card.counts) for card in layout.cards
+        ]
+    parted = convert(MigDocument(Format.RUNAI, {"x": entries_of(layout)}), Format.MIG_PARTED).document
+    with_entry = taken(document, config_map(write(parted))).known("n")
+    assert isinstance(with_entry, KnownLayout), with_entry
+    assert [card.counts for card in with_entry.layout.cards] == counts
 
 
 def test_an_annotation_that_nothing_reads_says_nothing():
