@@ -338,6 +338,14 @@ def test_the_page_is_not_open(helm: Helm) -> None:
             "resources": ["resourceclaims"],
             "verbs": ["get", "list", "watch"],
         },
+        # how cards are cut, in clusters of NVIDIA's operator
+        {"apiGroups": ["nvidia.com"], "resources": ["clusterpolicies"], "verbs": ["list"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["default-mig-parted-config"],
+            "verbs": ["get"],
+        },
     ]
     # what the webhook decides by, and whether webhook and controller are at work
     assert found["Role"]["rules"] == [
