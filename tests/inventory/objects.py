@@ -54,8 +54,8 @@ def operator_node(
     devices: dict[str, int],
     config: str = "",
     product: str = "NVIDIA-A100-SXM4-80GB",
-    cards: int = 8,
-    **labels: str,
+    cards: int | str = 8,
+    **labels: Any,
 ) -> dict[str, Any]:
     """A node as NVIDIA's operator leaves it: labels of GPU Feature Discovery and of mig-manager, and no annotation."""
     more = {"mig.config": config, "mig.config.state": "success"} if config else {}

@@ -58,10 +58,10 @@ def mig_manager_in(found: Iterable[FileObject]) -> MigManagerConfig | None:
     policy = _in_force(policies)
     if policy is not None:
         namespace, name = policy.config_map
-        one = maps.get((namespace, name)) or maps.get(("", name))
+        named = maps.get((namespace, name)) or maps.get(("", name))
         missing = f"ConfigMap {namespace}/{name}, which the ClusterPolicy names, is not among the objects"
-        return config_of(one) if one else MigManagerConfig(namespace, name, error=missing)
-    likely = [one for one in maps.values() if "mig-configs" in (one.data or {}).get(CONFIG_KEY, "")]
+        return config_of(named) if named else MigManagerConfig(namespace, name, error=missing)
+    likely = [some for some in maps.values() if "mig-configs" in (some.data or {}).get(CONFIG_KEY, "")]
     return config_of(likely[0]) if len(likely) == 1 else None
 
 

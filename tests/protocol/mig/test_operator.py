@@ -22,9 +22,7 @@ def test_the_policy_names_the_config_map(document, names):
     assert decode_policy(msgspec.json.encode(document)).config_map == names
 
 
-OWNER = {
-    "ownerReferences": [{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "cluster-policy"}]
-}
+OWNERS = [{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "cluster-policy"}]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,7 @@ OWNER = {
     [
         (config_map(resourceVersion="7"), True, ""),
         (config_map(name="mine"), False, ""),
-        (config_map(name="mine", **OWNER), True, ""),
+        (config_map(name="mine", ownerReferences=OWNERS), True, ""),
         (config_map(None, "mine"), False, "ConfigMap gpu-operator/mine has no key config.yaml"),
         (config_map("3g.40gb=2", "mine"), False, "ConfigMap gpu-operator/mine: expected mig-parted's format: mig-configs with counts of mig-devices"),
         (config_map("version: v2\nmig-configs: {a: []}", "mine"), False, "ConfigMap gpu-operator/mine: version: unknown; expected v1\nConfigMap gpu-operator/mine: mig-configs.a: expected a list of entries, at least one"),
