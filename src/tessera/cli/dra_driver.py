@@ -1,11 +1,12 @@
 """`tessera dra-driver`: a node's devices, offered to the scheduler and prepared for claims."""
 
 import logging
+from dataclasses import replace
 
 import click
 
 from tessera.cli.common.node import NodeChoice, node_options
-from tessera.cli.common.options import option
+from tessera.cli.common.options import env_option, option
 from tessera.cli.common.output import echo, table
 from tessera.kube.rest.client import Client
 from tessera.node.dra.process import NodeDriver
@@ -16,8 +17,13 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
 
 @click.command()
 @node_options
+@env_option(
+    "--pod NAMESPACE/NAME",
+    "The driver's own pod: once the kubelet lists it, it knows what its pods hold.",
+    default="",
+)
 @option("--list", "Print the devices as they would be offered, and exit.", "list_only")
-def command(node: NodeChoice, list_only: bool) -> int:
+def command(node: NodeChoice, pod: str, list_only: bool) -> int:
     """Offer this node's devices by dynamic resource allocation (DRA), and prepare the claims that get them.
 
     Devices come from the same configuration as the device plugin's. A node has one of the two, never both. Needs Kubernetes
@@ -26,6 +32,7 @@ def command(node: NodeChoice, list_only: bool) -> int:
     if list_only:
         return _list(node)
     configuration = node.configuration()
+    node = replace(node, settings=replace(node.settings, pod=pod))
     return node.process.run(lambda: _serve(node, configuration))
 
 

@@ -34,6 +34,7 @@ class Settings:
     state_dir: Path = Path("/var/lib/tessera")  # as the host sees it: containers mount files from here
     host_root: Path = Path("/")
     layout_file: Path | None = None
+    pod: str = ""  # namespace/name of the pod that this process is; empty: none, or it is not known
     tick: float = TICK
 
 

@@ -20,6 +20,7 @@ from tessera.node.assembly import NodeSources, Settings
 from tessera.node.events import STATE_UNREADABLE, NodeEvents
 from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import Failures, NotPublished, either
+from tessera.node.rpc import CallFailed
 from tessera.node.sources import SourceFailed
 from tessera.node.state import DeviceState
 
@@ -88,7 +89,7 @@ class Poller(ABC):
         except SourceFailed as error:
             self._failed("source", error)
             return None
-        except (InvalidInput, OSError, KubeError) as error:
+        except (InvalidInput, OSError, KubeError, CallFailed) as error:
             self._failed(self.failure, error)
             return NotPublished(str(error))
         finally:

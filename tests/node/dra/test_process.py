@@ -21,12 +21,14 @@ from tessera.node.dra import driver
 from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.process import NodeDriver
 from tessera.node.dra.slices.documents import Offer, specs
-from tessera.node.rpc import call
+from tessera.node.rpc import call, handlers, serve
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import dra_pb2 as dra
 from tessera.protocol.kubelet import health_pb2 as health
+from tessera.protocol.kubelet import podresources_pb2 as podresources
 from tessera.protocol.kubelet import registration_pb2 as registration
+from tessera.protocol.kubelet.messages import LIST_PODS
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.http.messages import Request, Response
 from tessera.simulation.control_plane.kinds import EVENTS, NODES, RESOURCE_SLICES
@@ -114,14 +116,17 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(root: Path, configuration: str = CONFIGURATION, **status: Any) -> AsyncIterator[Cluster]:
+async def cluster(
+    root: Path, configuration: str = CONFIGURATION, *, pod: str = "", **status: Any
+) -> AsyncIterator[Cluster]:
     """A driver that runs on a node of a cluster."""
     async with MisbehavingApiServer() as server:
         await server.start()
-        server.store.create(NODES, {"metadata": {"name": NODE, "uid": "n-1"}, "status": status})
+        metadata = {"name": NODE, "uid": "n-1", "labels": {"tessera.dev/devices": "dra"}}
+        server.store.create(NODES, {"metadata": metadata, "status": status})
         async with Client(server.cluster) as client:
             settings = Settings(
-                NODE, kubelet_dir=root, cdi_dir=root / "cdi", state_dir=root / "state", tick=TICK
+                NODE, kubelet_dir=root, cdi_dir=root / "cdi", state_dir=root / "state", pod=pod, tick=TICK
             )
             parsed = device_config.parse(configuration.format(root=root))
             node = NodeDriver(parsed, settings, client)
@@ -345,6 +350,49 @@ def test_nothing_is_offered_beside_a_device_plugin() -> None:
             await found.client.patch(f"/api/v1/nodes/{NODE}/status", status("3"))
             taint = ["gpu.tessera.dev/device-plugin:NoSchedule"]
             await found.until(lambda: found.taints == dict.fromkeys(found.devices, taint))
+
+    run(story)
+
+
+def test_nothing_is_offered_until_the_kubelet_lists_its_pods() -> None:
+    """A kubelet that starts does not answer, and then lists no pods: one of them may have a device from a plugin that is gone."""
+
+    async def story(root: Path) -> None:
+        pods: list[podresources.PodResources] = []
+        held = podresources.ContainerDevices(resource_name="nvidia.com/mig-2g.20gb")
+
+        async def listed(_request: Any, _context: Any) -> Any:
+            return podresources.ListPodResourcesResponse(pod_resources=pods)
+
+        async def kubelet() -> grpc.aio.Server:
+            return await serve(root / "pod-resources" / "kubelet.sock", [handlers({LIST_PODS: listed})])
+
+        (root / "pod-resources").mkdir()
+        async with cluster(root, pod="gpus/driver") as found:
+            driver = found.driver.driver
+            await found.until(lambda: driver.devices)
+            for device in driver.devices:
+                if device.resource == held.resource_name:
+                    held.device_ids.append(device.id)
+            beat = driver.beat
+            await found.until(lambda: driver.beat > beat + 3 * TICK)  # it does not answer
+            server = await kubelet()
+            beat = driver.beat
+            await found.until(lambda: driver.beat > beat + 3 * TICK)  # it lists nothing yet
+            assert (found.slices, driver.conflict) == ([], None)
+            container = podresources.ContainerResources(name="main", devices=[held])
+            pods += [
+                podresources.PodResources(namespace="team", name="before", containers=[container]),
+                podresources.PodResources(namespace="gpus", name="driver"),
+            ]
+            await found.until(lambda: "(team/before)" in (driver.conflict or ""))
+            assert found.slices == []
+            del pods[0]
+            await found.until(lambda: found.slices)
+            await server.stop(None)
+            beat = driver.beat
+            await found.until(lambda: driver.beat > beat + 8 * TICK)
+            assert (driver.conflict, found.taints) == ("", {}), "what was known holds"
 
     run(story)
 

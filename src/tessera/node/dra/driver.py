@@ -31,6 +31,7 @@ from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import CLAIM_UNREADABLE, NodeEvents, log_health
 from tessera.node.metrics import DraMetrics
 from tessera.node.poller import NOT_SAVED, Poller, with_health
+from tessera.node.rpc import CallFailed
 from tessera.node.state import DeviceState, Key, rebuilt
 from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.protocol.kubelet.dra_messages import DeviceCondition
@@ -174,21 +175,21 @@ class Driver(Poller):
         if time.monotonic() - self._mode_at < _MODE_EVERY * self._settings.tick and self.conflict is not None:
             return
         try:
-            node = node_of(await read_node(self._client, self._settings.node))
-        except (KubeError, InvalidInput) as error:
+            read = await read_node(self._client, self._settings.node)
+            found = await conflict(node_of(read), self._settings, self.devices)
+        except (KubeError, InvalidInput, CallFailed) as error:
             if self.conflict is None:
                 raise
             # what was known holds: health is published to the kubelet without an API server
             self._failed("node", error)
             return
-        found = await conflict(node, self._settings.kubelet_dir, self.devices)
         if found and found != self.conflict:
             log.error("nothing new is offered: %s", found)
             self._events.warn("DevicePluginConflict", f"nothing new is offered: {found}")
             self.metrics.failed("device-plugin")
         elif self.conflict and not found:
             log.info("no device plugin has these devices any more: they are offered")
-        counted = [] if found else remembered(node, self.devices)
+        counted = [] if found else remembered(read, self.devices)
         if counted and counted != self._remembered:
             log.warning(
                 "the kubelet still counts %s of a device plugin that is gone: until it forgets (5 minutes, or its restart) "

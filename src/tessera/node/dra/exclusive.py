@@ -13,12 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, Self
 
+import grpc
+
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.node import Node
 from tessera.core.text import first_of
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.node.assembly import Settings
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
 from tessera.node.rpc import CallFailed, call
 from tessera.protocol.kubelet import messages
@@ -84,28 +87,39 @@ async def read_node(client: Client, name: str) -> NodeIn:
         raise InvalidInput(f"node {name} cannot be read: {error}") from error
 
 
-async def conflict(node: Node, kubelet_dir: Path, devices: Iterable[Device]) -> str:
-    """Why nothing may be offered: which of these devices a device plugin offers or pods have from one; empty: none."""
+async def conflict(node: Node, settings: Settings, devices: Iterable[Device]) -> str:
+    """Why nothing may be offered: which of these devices a device plugin offers or pods have from one; empty: none.
+
+    `CallFailed`: it is not known. A kubelet that starts does not answer, and then lists no pods for a moment. It has them all when it
+    lists the driver's own, which is younger than those of a plugin that is gone.
+    """
     devices = tuple(devices)
     resources = sorted({device.resource for device in devices})
     both = [f"{one}: {node.allocatable[one]}" for one in resources if node.allocatable.get(one)]
     if both:
         return f"a device plugin offers the same devices on this node ({first_of(both, 3)}); stop it first"
-    socket = kubelet_dir / "pod-resources" / "kubelet.sock"
-    if not socket.exists():
+    socket = settings.kubelet_dir / "pod-resources" / "kubelet.sock"
+    if not (socket.exists() or settings.pod):
         return ""
-    try:
-        pods = messages.holders(await call(socket, messages.LIST_PODS, ListPodResourcesRequest(), _TIMEOUT))
-    except CallFailed:
-        return ""  # a kubelet that is starting; it is asked again
+    listed = await call(socket, messages.LIST_PODS, ListPodResourcesRequest(), _TIMEOUT)
+    if settings.pod and settings.pod not in messages.pods(listed):
+        raise CallFailed(
+            "the kubelet has just started, and does not list its pods yet", grpc.StatusCode.UNAVAILABLE
+        )
+    pods = messages.holders(listed)
     held = sorted({f"{device.id} ({pods[device.key]})" for device in devices if device.key in pods})
     return f"pods still have devices from a device plugin: {first_of(held, 3)}" if held else ""
 
 
-def remembered(node: Node, devices: Iterable[Device]) -> list[str]:
+def remembered(node: NodeIn, devices: Iterable[Device]) -> list[str]:
     """Resources of these devices that the kubelet still counts though no plugin offers them.
 
     Until it forgets, after 5 minutes, it fails to start containers that ask for them as extended resources, claims or not
     (read in 1.36: devicemanager/manager.go, callPreStartContainerIfNeeded; seen on 1.36.3).
     """
-    return sorted({device.resource for device in devices} & node.unavailable.keys())
+    status = node.status
+    return sorted(
+        name
+        for name in {device.resource for device in devices}
+        if (status.capacity or {}).get(name, "0") != "0" and (status.allocatable or {}).get(name, "0") == "0"
+    )

@@ -139,6 +139,11 @@ def preferred_response(
     )
 
 
+def pods(response: podresources.ListPodResourcesResponse) -> set[str]:
+    """namespace/name of each pod."""
+    return {f"{pod.namespace}/{pod.name}" for pod in response.pod_resources}
+
+
 def holders(response: podresources.ListPodResourcesResponse) -> dict[tuple[str, str], str]:
     """(resource, device id) → namespace/pod of who has it."""
     return {
