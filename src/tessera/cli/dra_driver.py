@@ -1,7 +1,6 @@
 """`tessera dra-driver`: a node's devices, offered to the scheduler and prepared for claims."""
 
 import logging
-from dataclasses import replace
 
 import click
 
@@ -17,13 +16,13 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
 
 @click.command()
 @node_options
-@env_option(
+@env_option(  # one of the node's settings
     "--pod NAMESPACE/NAME",
     "The driver's own pod: once the kubelet lists it, it knows what its pods hold.",
     default="",
 )
 @option("--list", "Print the devices as they would be offered, and exit.", "list_only")
-def command(node: NodeChoice, pod: str, list_only: bool) -> int:
+def command(node: NodeChoice, list_only: bool) -> int:
     """Offer this node's devices by dynamic resource allocation (DRA), and prepare the claims that get them.
 
     Devices come from the same configuration as the device plugin's. A node has one of the two, never both. Needs Kubernetes
@@ -32,7 +31,6 @@ def command(node: NodeChoice, pod: str, list_only: bool) -> int:
     if list_only:
         return _list(node)
     configuration = node.configuration()
-    node = replace(node, settings=replace(node.settings, pod=pod))
     return node.process.run(lambda: _serve(node, configuration))
 
 
