@@ -336,6 +336,39 @@ def test_cards_that_are_cut_on_demand(tmp_path: Path, chromium: "Browser") -> No
         until(lambda: len(tab.texts("[data-node=cut] .tile.gap")), 2)
 
 
+def test_nodes_of_nvidias_operator(tmp_path: Path, chromium: "Browser") -> None:
+    """Cards without an annotation are drawn, with the source's name; places that are not certain are marked, and what is not known has its reason."""
+    file = tmp_path / "nodes.json"
+    labels = {"gpu.product": "NVIDIA-A100-SXM4-80GB", "mig.strategy": "mixed", "mig.config": "x", "mig.config.state": "success"}  # fmt: skip
+    nodes = []
+    for name, cards, counts in (
+        ("sure", 8, {"1g.10gb": 56}),
+        ("unplaced", 1, {"1g.10gb": 6}),
+        ("unknown", 4, {"1g.10gb": 8, "2g.20gb": 4, "3g.40gb": 4}),
+    ):
+        has = {f"{MIG}{profile}": str(number) for profile, number in counts.items()}
+        own = {f"nvidia.com/{key}": value for key, value in {**labels, "gpu.count": str(cards)}.items()}
+        nodes.append({"kind": "Node", "metadata": {"name": name, "labels": own}, "status": {"allocatable": has, "capacity": has}})  # fmt: skip
+    file.write_text(json.dumps({"kind": "List", "items": nodes}))
+    arguments = ("dashboard", "--from", str(file), "--port", "0")
+    with serving(*arguments, ready="^C") as lines, Tab.open(chromium, address_in(lines)) as tab:
+        until(lambda: len(tab.texts("[data-node=sure] .card")), 8)
+        assert len(tab.texts("[data-node=sure] .card .tile:not(.gap)")) == 56
+        assert tab.texts("[data-node=sure] .source") == ["layout known from: the node's capacity"]
+        assert (len(tab.texts(".card.unplaced")), len(tab.texts("[data-node=unplaced] .card.unplaced"))) == (
+            1,
+            1,
+        )
+        (source,) = tab.texts("[data-node=unplaced] .source")
+        assert source.endswith("; where on a card its slices lie is not known")
+        tab.choose(
+            "[data-node=unplaced] .tile:not(.gap) >> nth=0", "card 0, where on it is not known: 1g.10gb, free"
+        )
+        assert tab.texts("[data-node=unknown] .badge.note") == ["layout not known"]
+        (reason,) = tab.texts("[data-node=unknown] .reason")
+        assert reason.startswith("there is more than one way to cut its cards")
+
+
 def test_filters(world: World, chromium: "Browser") -> None:
     """By product, profile, namespace and trouble; all together, and all at once undone."""
     world.api.create(pod("train", f"{MIG}3g.30gb"))

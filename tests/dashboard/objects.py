@@ -46,6 +46,16 @@ def node(
     return read_node(json.dumps(document).encode())
 
 
+def by_operator(config: str, counts: dict[str, int], *, cards: int = 8, **labels: str) -> DashboardNode:
+    """A node as NVIDIA's operator leaves it: no annotation, its devices in its capacity."""
+    given = {"gpu.product": "NVIDIA-A100-SXM4-80GB", "gpu.memory": "81920", "mig.strategy": "mixed", "mig.config": config, "mig.config.state": "success", **labels}  # fmt: skip
+    return node(
+        cards=cards,
+        allocatable={MIG + name: number for name, number in counts.items()},
+        labels={f"nvidia.com/{key}": value for key, value in given.items()},
+    )
+
+
 def pod(
     name: str,
     on: str = "",

@@ -10,7 +10,8 @@ from tessera.dashboard.history import Admission, read_denial
 from tessera.dashboard.observed import read_node
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.dra import decode_claim, decode_class, decode_slice
-from tests.dashboard.objects import MIG, ids, node, pod
+from tessera.protocol.mig.operator import config_in
+from tests.dashboard.objects import MIG, by_operator, ids, node, pod
 from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"
@@ -221,6 +222,22 @@ def test_layout_changes():
     ]
 
 
+def test_layout_changes_by_mig_manager():
+    """A new label is what is desired, by the configuration's name; the rest is told as of any other layout."""
+    one = board()
+    ones, balanced = {"1g.10gb": 28}, {"1g.10gb": 8, "2g.20gb": 4, "3g.40gb": 4}
+    one.put_node(by_operator("all-1g.10gb", ones, cards=4))
+    one.put_node(by_operator("all-balanced", ones, cards=4))
+    one.put_node(by_operator("all-balanced", {}, cards=4, **{"mig.config.state": "pending"}))
+    one.put_node(by_operator("all-balanced", balanced, cards=4))
+    (row,) = news(one)[0]["layouts"]
+    assert (row["desired"], row["state"], row["offers"]) == (
+        "all-balanced",
+        "success",
+        "1g.10gb 28 → 8, 2g.20gb 0 → 4, 3g.40gb 0 → 4",
+    )
+
+
 def test_a_layout_that_fails():
     """One entry: what was desired, that it failed and why, and what that left of the offers."""
     clock = Clock()
@@ -332,6 +349,45 @@ def test_a_layout_that_cannot_be_read():
     part = news(one)[0]["node/n"]
     assert part["trouble"] == ["layout unreadable"]
     assert "3g.30gb" in part["reason"]
+
+
+BALANCED = """\
+version: v1
+mig-configs:
+  all-balanced:
+  - devices: all
+    mig-enabled: true
+    mig-devices: {1g.10gb: 2, 2g.20gb: 1, 3g.40gb: 1}
+"""
+
+
+def test_a_layout_of_nvidias_operator():
+    """Where counts do not tell how the cards are cut, that is noted, with the reason; mig-manager's configurations tell it."""
+    one = board()
+    counts = {"1g.10gb": 8, "2g.20gb": 4, "3g.40gb": 4}
+    one.put_node(by_operator("all-balanced", counts, cards=4))
+    part = news(one)[0]["node/n"]
+    assert (part.get("trouble"), part["notes"]) == (None, ["layout success", "layout not known"])
+    assert part["reason"].startswith("there is more than one way to cut its cards")
+    mosaic = json.loads(one.mosaics(["n"])["n"])
+    assert (mosaic["cards"], mosaic["source"], len(mosaic["loose"])) == ([], "", 3)
+    one.put_mig_manager(config_in(BALANCED, "test"))
+    part = news(one)[0]["node/n"]
+    assert (part["notes"], part.get("reason")) == (["layout success"], None)
+    mosaic = json.loads(one.mosaics(["n"])["n"])
+    assert [len([tile for tile in card["tiles"] if tile["what"]]) for card in mosaic["cards"]] == [4] * 4
+    assert mosaic["source"] == "label nvidia.com/mig.config with mig-manager's ConfigMap"
+
+
+def test_a_label_that_is_not_what_a_node_has():
+    """What mig-manager is to make and what is there differ: that is trouble, and the cards are drawn as they are."""
+    one = board()
+    one.put_mig_manager(config_in(BALANCED, "test"))
+    one.put_node(by_operator("all-balanced", {"1g.10gb": 56}))
+    part = news(one)[0]["node/n"]
+    assert part["trouble"] == ["layout differs from its label"]
+    assert "all-balanced" in part["reason"]
+    assert json.loads(one.mosaics(["n"])["n"])["source"] == "the node's capacity"
 
 
 def test_trouble():

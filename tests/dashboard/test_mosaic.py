@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Slot
 from tessera.dashboard.mosaic import layout_of, mosaic_of
 from tessera.inventory.dra import ClaimedDevice
+from tessera.inventory.known import known_layout
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
-from tests.dashboard.objects import MIG, ids, layout, node, pod
+from tests.dashboard.objects import MIG, by_operator, ids, layout, node, pod
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"
 
@@ -17,7 +17,7 @@ MEDIUM = "2g.20gb=2,3g.30gb=1"
 def laid_out(one, pods, claimed=None, *, on_demand=False):
     """A node's mosaic, by the layout that it tells, or by what claims hold of it."""
     claimed = claimed or {}
-    return mosaic_of(one, layout_of(one, claimed, on_demand=on_demand), pods, claimed)
+    return mosaic_of(one, layout_of(one, known_layout(one.gpus), claimed, on_demand=on_demand), pods, claimed)
 
 
 def drawn(mosaic):
@@ -28,6 +28,38 @@ def drawn(mosaic):
         return f"{tile.what or '-'}@{tile.start}+{tile.size}{marks} {tile.pod}".strip()
 
     return [[one(tile) for tile in card.tiles] for card in mosaic.cards]
+
+
+def test_a_node_of_nvidias_operator():
+    """Its cards are drawn by what it has, with the name of the source; which pod is on which slice is a guess."""
+    uuid = "MIG-0b1f5a7e-6b7d-5a51-9d1c-2f0f5f3d9f10"  # as NVIDIA's plugin calls it, where the kubelet writes that down
+    for held in (pod("a", "n", p1g_10gb=1), pod("a", "n", {f"{MIG}1g.10gb": [uuid]})):
+        mosaic = laid_out(by_operator("all-1g.10gb", {"1g.10gb": 56}), [held])
+        assert drawn(mosaic)[1:] == [[*(f"1g.10gb@{at}+1" for at in range(7)), "-@7+1"]] * 7
+        assert drawn(mosaic)[0][0] == "1g.10gb@0+1? ml/a"
+        assert (mosaic.source, mosaic.placed, mosaic.loose) == ("the node's capacity", True, {})
+        assert not any(tile.id for card in mosaic.cards for tile in card.tiles)
+
+
+def test_where_slices_lie_is_not_certain():
+    """Six of seven places: what the card is cut into is known, where its slices lie is not, and that is marked."""
+    mosaic = laid_out(by_operator("six", {"1g.10gb": 6}, cards=1), [])
+    assert ([tile.what for tile in mosaic.cards[0].tiles if tile.what], mosaic.placed) == (
+        ["1g.10gb"] * 6,
+        False,
+    )
+
+
+def test_why_cards_are_not_drawn():
+    """Counts that leave several ways to cut the cards: no cards are drawn, and the reason is there."""
+    one = by_operator("mixed", {"1g.10gb": 4, "2g.20gb": 4, "3g.40gb": 4}, cards=4)
+    seen = layout_of(one, known_layout(one.gpus), {}, on_demand=False)
+    assert (seen.layout, "more than one way" in seen.unknown) == (None, True)
+    mosaic = mosaic_of(one, seen, [], {})
+    assert (mosaic.cards, {short: len(tiles) for short, tiles in mosaic.loose.items()}) == (
+        (),
+        {f"{MIG}1g.10gb": 4, f"{MIG}2g.20gb": 4, f"{MIG}3g.40gb": 4},
+    )
 
 
 def test_a_layout():
@@ -170,9 +202,9 @@ def test_devices_without_a_place():
 def test_a_node_that_says_what_cannot_be():
     """Its devices are shown anyway, without a place."""
     one = node(allocatable={f"{MIG}2g.20gb": 1}, annotations={"run.ai/mig.config": "3g.30gb=9"})
-    with pytest.raises(InvalidInput, match=r"3g\.30gb"):
-        layout_of(one, {}, on_demand=False)
-    assert len(mosaic_of(one, None, [], {}).loose[f"{MIG}2g.20gb"]) == 1
+    seen = layout_of(one, known_layout(one.gpus), {}, on_demand=False)
+    assert (seen.layout, "3g.30gb" in seen.unknown) == (None, True)
+    assert len(mosaic_of(one, seen, [], {}).loose[f"{MIG}2g.20gb"]) == 1
 
 
 @pytest.mark.parametrize(

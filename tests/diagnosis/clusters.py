@@ -114,7 +114,7 @@ async def why(
             return found
 
     server = Guarded(Store(lambda: NOW))
-    for kind in (REPLICA_SETS, QUOTAS, CLASSES, CLAIMS):
+    for kind in (REPLICA_SETS, QUOTAS, CLASSES, CLAIMS, *objects):
         server.kinds[kind.prefix, kind.plural] = kind
     own = {"metadata": {"name": "team", "annotations": namespace or {}, "labels": labels or {}}}
     for kind, documents in {kinds.NAMESPACES: [own], **objects}.items():

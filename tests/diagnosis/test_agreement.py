@@ -15,7 +15,10 @@ from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.requests.alternatives import CLAIM, read, request_name, template_name
 from tessera.dashboard.reasons import asking
-from tessera.diagnosis.changes import (
+from tessera.diagnosis.diagnosis import Diagnosis, diagnose
+from tessera.diagnosis.gather import Gatherer
+from tessera.diagnosis.nodes import Lack
+from tessera.diagnosis.remedies.changes import (
     Change,
     CreatedAgain,
     NodeFreed,
@@ -23,10 +26,8 @@ from tessera.diagnosis.changes import (
     NodeOpened,
     PodAsks,
     PodsEnd,
+    Remedy,
 )
-from tessera.diagnosis.diagnosis import Diagnosis, diagnose
-from tessera.diagnosis.gather import Gatherer
-from tessera.diagnosis.nodes import Lack
 from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.examination import examine
 from tessera.doctor.findings import short
@@ -47,6 +48,7 @@ from tests.build import MIG, bridged
 from tests.diagnosis.clusters import CLASSES, QUOTAS, REPLICA_SETS, node, pod
 from tests.diagnosis.in_process import client_of
 from tests.diagnosis.test_devices import device_class
+from tests.inventory.objects import config_map, policy
 
 PROFILES = ("1g.10gb", "2g.20gb", "3g.30gb")
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
@@ -61,6 +63,14 @@ H200 = {
 # what requests are converted to: one alternative, or the smaller one where the larger is not free
 ALTERNATIVES = ["1*2g.20gb=2g.20gb/of-2g-20gb,1g.10gb/of-1g-10gb", "1*1g.10gb=1g.10gb/of-1g-10gb"]
 LAYOUTS = [{"1g.10gb": 3, "3g.30gb": 1}, {"2g.20gb": 2, "3g.30gb": 1}, {"7g.70gb": 1}, {"1g.10gb": 7}]
+MANAGED = "nvidia.com/gpu.deploy.mig-manager"
+POLICIES = kinds.ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
+# what mig-manager has: these layouts
+CONFIGURATIONS = "version: v1\nmig-configs:\n" + "".join(
+    f"  layout-{number}:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {json.dumps(counts)}\n"
+    for number, counts in enumerate(LAYOUTS)
+)
+OPERATOR = {POLICIES: [policy()], kinds.CONFIG_MAPS: [config_map(CONFIGURATIONS)]}
 Counts = dict[str, int]
 Cluster = dict[kinds.ResourceType, list[Document]]
 
@@ -75,16 +85,24 @@ def layout_text(counts: Counts) -> str:
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Document:
-    """A node: cut by a layout or not, which it may not have taken; closed or not; with devices that are unhealthy or not offered at all."""
+    """A node: cut by a layout or not, which it may not have taken; closed or not; with devices that are unhealthy or not offered at all.
+
+    A layout is in its annotation, or mig-manager makes it and it has none.
+    """
     taints = draw(st.sampled_from([[], [], [CORDON], [OTHERS], [CORDON, OTHERS]]))
     labels = {"zone": draw(st.sampled_from("ab"))}
     annotations = {}
     if draw(st.booleans()):
         counts = draw(st.sampled_from(LAYOUTS))
         state = draw(st.sampled_from(["success", "success", "pending", "failed"]))
-        labels |= {**H200, "nvidia.com/mig.config.state": state}
         desired = counts if state == "success" else draw(st.sampled_from(LAYOUTS))
-        annotations["run.ai/mig.config"] = layout_text(desired)
+        if draw(st.booleans()):
+            annotations["run.ai/mig.config"] = layout_text(desired)
+        else:
+            state = "rebooting" if state == "pending" and draw(st.booleans()) else state
+            configured = draw(st.sampled_from([f"layout-{LAYOUTS.index(desired)}", "gone"]))
+            labels |= {"nvidia.com/mig.config": configured, MANAGED: "true"}
+        labels |= {**H200, "nvidia.com/mig.config.state": state}
     else:
         counts = draw(st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 2), max_size=3))
     has = dict(counts)
@@ -151,7 +169,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     }
     hard = f"requests.{MIG}1g.10gb"
     quota = {"metadata": {"name": "gpus"}, "status": {"hard": {hard: "2"}, "used": {hard: "2"}}}
-    found = {kinds.NODES: every, kinds.PODS: pods, kinds.NAMESPACES: [space]}
+    found = {kinds.NODES: every, kinds.PODS: pods, kinds.NAMESPACES: [space], **OPERATOR}
     return {**found, QUOTAS: [quota]} if draw(st.integers(0, 3)) == 0 else found
 
 
@@ -201,14 +219,17 @@ def full_cards(draw: st.DrawFn) -> Cluster:
     every, pods = [], [pod("w", {draw(st.sampled_from(PROFILES)): draw(st.integers(1, 2))})]
     for name in ("n0", "n1")[: draw(st.integers(1, 2))]:
         counts = draw(st.sampled_from(LAYOUTS))
-        labels = {**H200, "nvidia.com/mig.config.state": "success"}
-        every.append(
-            node(name, counts, labels=labels, annotations={"run.ai/mig.config": layout_text(counts)})
-        )
+        labels, annotations = {**H200, "nvidia.com/mig.config.state": "success"}, {}
+        if draw(st.booleans()):
+            annotations = {"run.ai/mig.config": layout_text(counts)}
+        else:
+            labels |= {"nvidia.com/mig.config": f"layout-{LAYOUTS.index(counts)}", MANAGED: "true"}
+        every.append(node(name, counts, labels=labels, annotations=annotations))
         slices = [profile for profile, number in counts.items() for _ in range(number)]
         held = slices[draw(st.integers(0, 1)) :]
         pods += [pod(f"{name}-{number}", {profile: 1}, on=name) for number, profile in enumerate(held)]
-    return {kinds.NODES: every, kinds.PODS: pods, kinds.NAMESPACES: [{"metadata": {"name": "team"}}]}
+    space = {kinds.NAMESPACES: [{"metadata": {"name": "team"}}]}
+    return {kinds.NODES: every, kinds.PODS: pods, **space, **OPERATOR}
 
 
 @st.composite
@@ -332,8 +353,26 @@ def agree(objects: Cluster, never: tuple[Lack, ...] = ()) -> None:
             if remedy.changes:
                 assert _waiting_after(server.store, name, remedy.changes) == [], (found.answer, remedy)
             fewer = tuple(one for one in remedy.changes if not isinstance(one, NodeOffers))
+            _spares(server.store, remedy)
             if remedy.kind == "layout" and fewer:
                 assert _waiting_after(server.store, name, fewer) == [name], ("no cut is needed", remedy)
+
+
+def _spares(store: Store, remedy: Remedy) -> None:
+    """No remedy takes devices from pods that it does not name; where mig-manager cuts the cards, none is an annotation."""
+    ended = {one for change in remedy.changes if isinstance(change, PodsEnd) for one in change.pods}
+    for change in remedy.changes if remedy.kind == "layout" else ():
+        if not isinstance(change, NodeOffers):
+            continue
+        labels = store.get(kinds.NODES, change.node).document["metadata"]["labels"]
+        assert not (MANAGED in labels and any("-o runai" in command for command in remedy.commands))
+        pods = [one for one in store.list(kinds.PODS) if one.document["spec"].get("nodeName") == change.node]
+        held = Counter[str]()
+        for one in pods:
+            if f"team/{one.key[1]}" not in ended:
+                held.update({r: int(n) for r, n in _requests(one.document).items() if r.startswith(MIG)})
+        lost = [r for r, number in held.items() if change.counts.get(r, number) < number]
+        assert not lost, (remedy, held)
 
 
 def _waiting_after(store: Store, name: str, changes: Iterable[Change]) -> list[str]:

@@ -10,9 +10,9 @@ from tessera.core.admission.outcome import Denied
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
 from tessera.diagnosis.admission import by_policy
-from tessera.diagnosis.changes import NodeOpened, PodsEnd
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.gather import NoSuchObject, parse_target
+from tessera.diagnosis.remedies.changes import NodeOpened, PodsEnd
 from tessera.simulation.control_plane import kinds
 from tessera.webhook.offline import admit_again
 from tests.build import MIG, container, offers, policy

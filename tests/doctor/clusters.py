@@ -208,7 +208,7 @@ async def examined(
 
 def fill(server: ApiServer, objects: Mapping[ResourceType, list[Document]]) -> None:
     """Put objects into a stand-in API server."""
-    for kind in (DAEMON_SETS, REPLICA_SETS, DEVICE_CLASSES, CLAIMS, CLAIM_TEMPLATES):
+    for kind in (DAEMON_SETS, REPLICA_SETS, DEVICE_CLASSES, CLAIMS, CLAIM_TEMPLATES, *objects):
         server.kinds[kind.prefix, kind.plural] = kind
     for kind, documents in objects.items():
         for document in documents:

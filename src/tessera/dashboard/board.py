@@ -13,13 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.admission.fallback.found import wanted_in
-from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import is_known
-from tessera.core.mig.layout import NodeLayout
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, moment
-from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
+from tessera.dashboard.mosaic import Claimed, SeenLayout, layout_of, mosaic_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.pending import Alike, longest, pending_part
 from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
@@ -27,6 +25,7 @@ from tessera.dashboard.usage import NamespaceUse, demand_part
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import held_amounts
 from tessera.kube.watch.resource import Key
+from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.serving.metrics import Family
 
 _DEMAND_SECONDS: Final = 60.0  # after which sums over time are shown anew: they always grow
@@ -89,6 +88,19 @@ class Board:
         if self._nodes.pop(name, None) is not None:
             self._inventory.remove_node(name)
             self._mark_node(name)
+
+    @property
+    def has_mig_manager(self) -> bool:
+        """Whether mig-manager cuts the cards of some node."""
+        return any(one.gpus.by_mig_manager for one in self._nodes.values())
+
+    def put_mig_manager(self, config: MigManagerConfig | None) -> None:
+        """What the configurations make that mig-manager has."""
+        if config != self._inventory.mig_manager:
+            self._inventory.mig_manager = config
+            for name, one in self._nodes.items():
+                if one.gpus.by_mig_manager:
+                    self._mark_node(name)
 
     def dra_changed(self) -> None:
         """What DRA serves is different, or what claims hold; it concerns many nodes, and is worked out when it is shown."""
@@ -299,19 +311,15 @@ class Board:
         if one is None:
             return None
         pods, seen = self._on.get(name, {}).values(), replace(one, node=self._capacity[name])
-        return summary_of(seen, self._counted().of(name), pods, self._readable(one)[1], self.version)
+        return summary_of(seen, self._counted().of(name), pods, self._layout(seen), self.version)
 
     def _mosaic(self, one: DashboardNode) -> Any:
         name = one.node.name
         pods, seen = self._on.get(name, {}).values(), replace(one, node=self._capacity[name])
-        mosaic = mosaic_of(seen, self._readable(one)[0], pods, self._claimed.get(name, {}))
+        mosaic = mosaic_of(seen, self._layout(seen), pods, self._claimed.get(name, {}))
         rows = resource_rows(self._capacity.usage(name), {})
-        return {"cards": mosaic.cards, "loose": mosaic.loose, "resources": rows}
+        return {**msgspec.to_builtins(mosaic), "resources": rows}
 
-    def _readable(self, one: DashboardNode) -> tuple[NodeLayout | None, str]:
-        """A node's layout; None when there is none, or when it cannot be read, and why not."""
+    def _layout(self, one: DashboardNode) -> SeenLayout:
         claimed, on_demand = self._claimed.get(one.node.name, {}), self.dra.pools.is_cut_on_demand(one.node)
-        try:
-            return layout_of(one, claimed, on_demand=on_demand), ""
-        except InvalidInput as error:
-            return None, str(error)
+        return layout_of(one, self._inventory.known(one.node.name), claimed, on_demand=on_demand)

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
 from tessera.dashboard.history import Admission, read_denial
 from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
+from tessera.inventory.operator import mig_manager_in, read_mig_manager
+from tessera.kube.errors import KubeError
 from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
@@ -23,22 +25,25 @@ from tessera.kube.watch.resource import (
 )
 
 _POLL_SECONDS: Final = 5.0
+_CONFIGURATION_SECONDS: Final = 60.0  # mig-manager's own copy of its ConfigMap is as old as this, too
 
 
 @asynccontextmanager
 async def following(client: Client, board: Board, *, denials: bool = True) -> AsyncIterator[None]:
     """Keep a board right: complete when this begins, until it ends.
 
-    Events are extra: a client that may not read them sees everything but denials.
+    Events are extra: a client that may not read them sees everything but denials. So are mig-manager's configurations.
     """
     follower = Follower(client, _sinks(board, denials=denials))
     board.dra.follow(board.dra_changed, lambda: follower.relist(RESOURCE_SLICES))
     async with follower.following():
-        polling = asyncio.create_task(_poll(follower, board))
+        await _learn_configurations(client, board)
+        tasks = asyncio.create_task(_poll(follower, board)), asyncio.create_task(_relearn(client, board))
         try:
             yield
         finally:
-            polling.cancel()
+            for task in tasks:
+                task.cancel()
 
 
 def show_objects(board: Board, found: Sequence[FileObject]) -> None:
@@ -51,6 +56,7 @@ def show_objects(board: Board, found: Sequence[FileObject]) -> None:
                 board.put_pod(read_pod(raw))
     board.dra.follow(board.dra_changed, lambda: None)
     board.dra.take_objects(found)
+    board.put_mig_manager(mig_manager_in(found))
     board.sample()
 
 
@@ -83,3 +89,16 @@ async def _poll(follower: Follower, board: Board) -> None:
         board.set_error(follower.stale())
         board.sample()
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _relearn(client: Client, board: Board) -> None:
+    while True:
+        await asyncio.sleep(_CONFIGURATION_SECONDS)
+        await _learn_configurations(client, board)
+
+
+async def _learn_configurations(client: Client, board: Board) -> None:
+    """Read mig-manager's configurations where it cuts cards; what they were stays while the API server is silent."""
+    if board.has_mig_manager:
+        with suppress(KubeError):
+            board.put_mig_manager(await read_mig_manager(client))

@@ -19,6 +19,7 @@ from tessera.core.requests.record import asked_first
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.totals import short_name
 from tessera.protocol.kubernetes.controllers import decode_event, denial_in
+from tessera.protocol.mig.nodes import GpuNode
 
 _MOST: Final = 100
 _MOST_DENIALS: Final = 1000
@@ -135,8 +136,8 @@ class LayoutHistory:
         """A node changed; whether that is news of its layout."""
         gpus, old, new = after.gpus, _offered(before), _offered(after)
         now = moment(self._clock())
-        if before.gpus.layout != gpus.layout:
-            desired = " ".join((gpus.layout or "nothing").split())[:_LONGEST]
+        if _desired(before.gpus) != (wish := _desired(gpus)):
+            desired = " ".join((wish or "nothing").split())[:_LONGEST]
             self._changes.appendleft(LayoutChange(now, gpus.name, desired, "desired", "", old, new))
             return True
         reported = (before.gpus.state, before.gpus.reason) != (gpus.state, gpus.reason)
@@ -165,6 +166,11 @@ class LayoutHistory:
 def moment(seconds: float) -> str:
     """A moment as the API writes it."""
     return time.strftime(_TIME, time.gmtime(seconds))
+
+
+def _desired(gpus: GpuNode) -> str | None:
+    """The layout that a node is to have: in its annotation, or by the name of mig-manager's configuration."""
+    return gpus.config if gpus.by_mig_manager else gpus.layout
 
 
 def _offered(node: DashboardNode) -> dict[str, int]:

@@ -2,26 +2,29 @@
 
 Where a kubelet writes device ids into the status of pods (Kubernetes 1.36 and later) every pod is on its very tile, and
 so it is where DRA hands devices out: claims name them. Elsewhere only the numbers are known: tiles of a profile are then
-taken in order, and marked as a guess. Cards that are cut on demand are drawn with what claims hold of them.
+taken in order, and marked as a guess. Cards that are cut on demand are drawn with what claims hold of them. Where it is known
+what a card is cut into and not where on it, its tiles are drawn in the order in which they would be made, and the card says so.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import in_order
 from tessera.core.dra.naming import cut_now, slot_name
+from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.geometry import Product, Shape
-from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
+from tessera.core.mig.known import KnownLayout, LayoutSource, UnknownLayout
+from tessera.core.mig.layout import NodeLayout, Slot
 from tessera.core.mig.placement import every_place, room_for
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.dra import ClaimedDevice
 from tessera.inventory.layouts import placed_devices
-from tessera.protocol.mig.nodes import GpuNode, present_layout
+from tessera.protocol.mig.nodes import GpuNode
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
 
@@ -55,32 +58,56 @@ class Mosaic:
     """All that a node has to hand out."""
 
     cards: tuple[Card, ...]
+    source: str  # where it is known from how the cards are cut; empty: it is not, or claims say so
+    placed: bool  # False: where on a card its slices lie is not known
     loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that are not described, by resource
 
 
 Claimed = Mapping[str, ClaimedDevice]  # the devices of a node that claims hold, by name
 
 
-def layout_of(node: DashboardNode, claimed: Claimed, *, on_demand: bool) -> NodeLayout | None:
-    """How a node's cards are cut; None where it is not known, `InvalidInput` where the node describes what cannot be.
+@dataclass(frozen=True, slots=True)
+class SeenLayout:
+    """How a node's cards are cut, as far as that is known."""
 
-    `on_demand`: they are cut as claims ask for it.
-    """
+    layout: NodeLayout | None = None
+    source: LayoutSource | None = None  # None: claims say it
+    placed: bool = True
+    note: str = ""  # what another source says that does not agree
+    unknown: str = ""  # why it is not known; empty where there is nothing to know
+
+    @property
+    def by_ids(self) -> bool:
+        """Whether the devices are Tessera's, so that their ids tell where they lie."""
+        return self.source in (None, LayoutSource.MAPPING, LayoutSource.ANNOTATION)
+
+
+_NOTHING: Final = SeenLayout()
+
+
+def layout_of(
+    node: DashboardNode, known: KnownLayout | UnknownLayout, claimed: Claimed, *, on_demand: bool
+) -> SeenLayout:
+    """How a node's cards are cut, by what is known of it. `on_demand`: as claims ask for it."""
     gpus = node.gpus
     if on_demand and gpus.product is not None and gpus.cards is not None:
-        return cut_now(gpus.product, gpus.cards, claimed)
-    layout = present_layout(node.gpus) or _whole_cards(node)
-    if layout is not None and node.gpus.strategy is Strategy.SINGLE:
-        layout.slots(node.gpus.strategy)  # which does not allow every layout
-    return layout
+        return SeenLayout(cut_now(gpus.product, gpus.cards, claimed))
+    if isinstance(known, UnknownLayout):
+        matters = gpus.product is not None or any(map(MigProfile.of_resource, node.node.allocatable))
+        return SeenLayout(unknown=known.reason) if matters else _NOTHING
+    try:
+        known.layout.slots(gpus.strategy)  # which does not allow every layout
+    except InvalidInput as error:
+        return SeenLayout(unknown=str(error))
+    return SeenLayout(known.layout, known.source, known.placed, known.note)
 
 
 def mosaic_of(
-    node: DashboardNode, layout: NodeLayout | None, pods: Iterable[DashboardPod], claimed: Claimed
+    node: DashboardNode, seen: SeenLayout, pods: Iterable[DashboardPod], claimed: Claimed
 ) -> Mosaic:
     """Lay out a node's devices, and put its pods onto them."""
     holders = _Holders(pods, node.node, claimed)
-    cards = tuple(_cards(node, layout, holders)) if layout is not None else ()
+    cards = tuple(_cards(node, seen.layout, holders, by_ids=seen.by_ids)) if seen.layout else ()
     drawn = {tile.resource for card in cards for tile in card.tiles}
     counts = {
         resource: _offered(node.node, resource)
@@ -96,15 +123,7 @@ def mosaic_of(
         for resource, count in in_order(counts).items()
         if (tiles := tuple(_loose(resource, count, holders)))
     }
-    return Mosaic(cards, loose)
-
-
-def _whole_cards(node: DashboardNode) -> NodeLayout | None:
-    """The layout of a node that describes none, and offers no slices."""
-    gpus = node.gpus
-    if gpus.product is None or gpus.cards is None or any(map(MigProfile.of_resource, node.node.allocatable)):
-        return None
-    return NodeLayout((CardLayout(gpus.product),) * gpus.cards)
+    return Mosaic(cards, seen.source or "", seen.placed, loose)
 
 
 def _offered(node: Node, resource: str) -> int:
@@ -141,6 +160,11 @@ class _Holders:
         """The pod that holds this very device."""
         return self.by_id.pop((resource, device), "")
 
+    def forget_ids(self, resources: Collection[str]) -> None:
+        """Of devices whose ids do not tell where they lie, only who holds some is known."""
+        for resource, device in [key for key in self.by_id if key[0] in resources]:
+            self._somewhere.setdefault(resource, []).append(self.on(resource, device))
+
     def by_claim(self, name: str) -> str:
         """Who holds a device by a claim, by the name that DRA has for it."""
         held = self._by_claim.pop(name, None)
@@ -156,9 +180,11 @@ class _Holders:
         return pods.pop(0) if pods else ""
 
 
-def _cards(node: DashboardNode, layout: NodeLayout, holders: _Holders) -> Iterator[Card]:
-    planned = _planned(node.gpus, layout, holders)
+def _cards(node: DashboardNode, layout: NodeLayout, holders: _Holders, *, by_ids: bool) -> Iterator[Card]:
+    planned = _planned(node.gpus, layout, holders, by_ids=by_ids)
     staying = _leaving(node.gpus.name, layout, holders)
+    if not by_ids:
+        holders.forget_ids({tile.resource for tiles in planned.values() for tile in tiles})
     for number, stays in staying.items():
         planned[number] = [tile for tile in planned[number] if not any(_overlap(tile, one) for one in stays)]
     _mark_unoffered(planned, node)
@@ -168,12 +194,13 @@ def _cards(node: DashboardNode, layout: NodeLayout, holders: _Holders) -> Iterat
         yield Card(number, card.product.short_name, slices, tuple(_with_gaps(tiles, card.product)))
 
 
-def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
+def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders, *, by_ids: bool) -> dict[int, list[Tile]]:
     """The tiles of a layout, by card; on those whose ids are known, the pods that hold them."""
     planned: dict[int, list[Tile]] = {number: [] for number in range(len(layout.cards))}
     for one in placed_devices(gpus, layout):
         pod = holders.on(one.resource, one.id) or holders.by_claim(slot_name(one.slot))
-        tile = _tile(one.slot, layout, one.resource, one.id, pod, leaving=one.leaving)
+        device = one.id if by_ids or pod else ""
+        tile = _tile(one.slot, layout, one.resource, device, pod, leaving=one.leaving)
         # a pod holds what is leaving, for certain: such tiles are the first to be guessed
         planned[one.slot.card].append(_guess(tile, holders) if one.leaving else tile)
     return planned

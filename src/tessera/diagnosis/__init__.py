@@ -2,6 +2,6 @@
 
 What belongs here: reading what a cluster says about its pods (`reading`, `gather`: read-only), what was seen (`evidence`), and the
 diagnosis, which is a pure function of that: what each node lacks (`nodes`), what DRA has (`devices`), why a pod without a node waits
-(`waiting`), admission's part (`admission`), what would help (`changes`, `remedies`), and the whole answer (`diagnosis`). What does not:
+(`waiting`), admission's part (`admission`), what would help (`remedies`), and the whole answer (`diagnosis`). What does not:
 anything that prints, and anything that changes a cluster. What may not be read is part of the evidence, and is said.
 """

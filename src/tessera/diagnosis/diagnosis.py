@@ -21,11 +21,12 @@ from tessera.diagnosis.admission import (
     exceeded_in,
     who_observes,
 )
-from tessera.diagnosis.changes import Remedy, repaired
 from tessera.diagnosis.devices import on_start
 from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, Target
-from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of
-from tessera.diagnosis.remedies import Holder, by_layout, holders_of, on_nodes
+from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, request_of
+from tessera.diagnosis.remedies.changes import Remedy, repaired
+from tessera.diagnosis.remedies.layouts import by_layout, unknown_layouts
+from tessera.diagnosis.remedies.nodes import Holder, holders_of, on_nodes
 from tessera.diagnosis.waiting import Cause, Waiting, WaitingPods
 from tessera.inventory.presence import Presence
 from tessera.kube.watch.resource import Key
@@ -49,7 +50,8 @@ class Diagnosis:
 
 
 def diagnose(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
-    return replace(_diagnosed(seen, target, solve), unseen=dict(seen.unseen))
+    found = _diagnosed(seen, target, solve)
+    return replace(found, unseen={**seen.unseen, **found.unseen})
 
 
 def _diagnosed(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
@@ -94,12 +96,14 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve
         told = f"{about.kind} {about.name} was told: {message}"
         return Diagnosis(title, Cause.QUOTA, answer, (*admission, told), remedies=remedies)
     if (denial := denial_in(message)) is not None and denial.is_ours:
-        reason = denial.reason
+        reason, uncertain = denial.reason, dict[str, str]()
         now = decide(pod, seen.offers, seen.policy)
         if isinstance(now, Denied):
             remedies = tuple(by_policy(seen, pod))
             if now.code in UNMET:  # else no layout gets it admitted
-                remedies += tuple(by_layout(seen, pod, pod_use(pod, "Pending"), solve))
+                layouts = tuple(by_layout(seen, pod, pod_use(pod, "Pending"), solve))
+                remedies += layouts
+                uncertain = {} if layouts else unknown_layouts(seen, request_of(pod))
             same = f"would be rejected: {reason}"  # which is the answer
             admission = tuple(
                 line.replace(same, "would be rejected for the same reason") for line in admission
@@ -108,7 +112,7 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve
             text = f"nothing more: by now it is admitted ({now.reason}), and its controller tries again"
             remedies = (Remedy("wait", text),)
         answer = f"{title} has {have}: the webhook rejects them: {reason}"
-        return Diagnosis(title, Cause.REJECTED, answer, admission, remedies=remedies)
+        return Diagnosis(title, Cause.REJECTED, answer, admission, remedies=remedies, unseen=uncertain)
     answer = f"{title} has {have}: they cannot be created: {message}"
     failed = Diagnosis(title, Cause.NOT_CREATED, answer, admission)
     webhook = seen.presences.webhook if "failed calling webhook" in message else None
@@ -204,7 +208,9 @@ def _waits(
             remedies += [*by_creating_again(seen, one), *by_policy(seen, one.created)]
     if lack not in (Lack.NOTHING, Lack.OTHER, Lack.PLUGIN_UNAVAILABLE, Lack.UNHEALTHY):
         use = pod_use(one.pod, one.state.status.phase)
-        remedies += by_layout(seen, one.pod, use, solve)
+        layouts = list(by_layout(seen, one.pod, use, solve))
+        remedies += layouts
+        found = replace(found, unseen={} if layouts else unknown_layouts(seen, request))
     remedies += on_nodes(seen, request, taken)[:1]
     holders = holders_of(seen, request.gpus, [name for group in taken for name in group.nodes])
     return replace(found, nodes=groups, holders=tuple(holders), remedies=tuple(remedies))

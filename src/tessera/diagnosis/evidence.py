@@ -14,6 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.layout import NodeLayout
 from tessera.diagnosis.devices import SeenDevices
 from tessera.diagnosis.nodes import (
     ABSENT,
@@ -27,6 +28,7 @@ from tessera.diagnosis.nodes import (
     groups_of,
 )
 from tessera.inventory.inventory import Inventory, InventoryNode
+from tessera.inventory.known import desired_layout
 from tessera.inventory.presence import Presences
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes import objects
@@ -34,8 +36,8 @@ from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.mig.documents import read_layout
-from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.nodes import GpuNode, state_since
+from tessera.protocol.mig.operator import MigManagerConfig
 
 
 @dataclass(slots=True)
@@ -44,6 +46,13 @@ class DiagnosisInventory(Inventory):
 
     capacity_of: dict[str, Amounts] = field(default_factory=dict)  # node → GPUs, healthy or not
     started: dict[str, str] = field(default_factory=dict)  # namespace/name of who holds GPUs → since when
+    changing_since: dict[str, float] = field(default_factory=dict)  # node that mig-manager cuts → Unix time
+
+    def decode_node(self, raw: bytes) -> InventoryNode:
+        one = Inventory.decode_node(self, raw)
+        if one.gpus.by_mig_manager and one.gpus.is_changing and (since := state_since(raw)) is not None:
+            self.changing_since[one.node.name] = since
+        return one
 
     def node_of(self, node: NodeIn) -> InventoryNode:
         """A node; what it has of GPUs whether they are healthy or not is kept."""
@@ -90,7 +99,7 @@ class ObservedNodes:
                 if not use.node.is_stale(resource)
             }
             plugin = None if plugins is None else plugins.get(name, False)
-            desired = _resources_of(layout) if layout else {}
+            desired = _resources_of(layout, inventory.mig_manager) if layout else {}
             one = ObservedNode(use, _offered(use.node), capacity, layout, desired, plugin, known)
             self.by_name[name] = one
             self.resources.update(use.node.allocatable, one.has)
@@ -163,16 +172,17 @@ def _offered(node: Node) -> dict[str, int]:
 
 def _not_taken(gpus: GpuNode | None) -> GpuNode | None:
     """A node with a layout that it is to take and has not."""
-    described = gpus is not None and (gpus.layout is not None or gpus.mapping is not None)
-    return gpus if gpus and described and gpus.state in ("pending", "failed") else None
+    if gpus is None or not (gpus.is_changing or gpus.state == "failed"):
+        return None
+    described = gpus.config if gpus.by_mig_manager else gpus.layout is not None or gpus.mapping is not None
+    return gpus if described else None
 
 
-def _resources_of(gpus: GpuNode) -> Mapping[str, int]:
+def _resources_of(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> Mapping[str, int]:
     """The GPUs of the layout that a node is to take; none where that cannot be told."""
-    if gpus.layout is None or gpus.product is None or gpus.cards is None:
-        return {}
+    desired = desired_layout(gpus, mig_manager)
     try:
-        return read_layout(gpus.layout, [gpus.product] * gpus.cards).resources(gpus.strategy)
+        return desired.resources(gpus.strategy) if isinstance(desired, NodeLayout) else {}
     except InvalidInput:
         return {}
 

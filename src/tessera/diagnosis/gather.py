@@ -102,6 +102,8 @@ async def gather_cluster(
         inventory.add(use)
 
     await reader.fill(NODES.name, NODES.path, {}, inventory.begin_nodes)
+    with reader.reading("mig-manager's configurations"):
+        await inventory.read_mig_manager(reader.client)
     await reader.fill(UNFINISHED_PODS.name, UNFINISHED_PODS.path, UNFINISHED_PODS.query, begin)
     return inventory, tuple(pods)
 

@@ -177,8 +177,14 @@ class ObservedNode:
         """Why the node has too few of one GPU resource free."""
         name, has, in_use = short(resource), self.has.get(resource, 0), self.in_use(resource)
         whole = self.capacity.get(resource, 0)
-        state, reason = (self.layout.state, self.layout.reason) if self.layout else ("", "")
-        reason = reason or "it gives no reason"
+        layout = self.layout
+        comes = self.desired.get(resource, 0) - in_use >= count
+        if layout and layout.by_mig_manager and layout.is_changing and comes:
+            # meanwhile its device plugin is away, and nothing is allocatable
+            return (
+                Lack.LAYOUT_PENDING,
+                f"mig-manager makes {layout.config} with {name} (state {layout.state})",
+            )
         nothing_left = resource in self.capacity and not any(self.has.get(one) for one in self.capacity)
         if nothing_left and not self.plugin and (whole - in_use >= count or not whole):
             or_else = "" if self.plugin is False else ", or all its devices are unhealthy"
@@ -186,12 +192,18 @@ class ObservedNode:
             return Lack.PLUGIN_UNAVAILABLE, f"{name}: 0 of {whole} are offered: {missing}"
         if whole > has and whole - in_use >= count:
             return Lack.UNHEALTHY, f"{name}: {whole - has} of {whole} are unhealthy, {in_use} in use"
-        if state == "pending" and self.desired.get(resource, 0) - in_use >= count:
-            return Lack.LAYOUT_PENDING, f"its layout with {name} is pending: {reason}"
+        if layout and layout.is_changing and comes:
+            reason = layout.reason or "it gives no reason"
+            return Lack.LAYOUT_PENDING, f"its layout with {name} is {layout.state}: {reason}"
         if has >= count:
             return Lack.TAKEN, f"{name}: {in_use} of {has} in use"
-        if state == "failed":
-            return Lack.LAYOUT_FAILED, f"no {count} × {name}; its layout failed: {reason}"
+        if layout and layout.state == "failed":
+            by = (
+                f"mig-manager could not make {layout.config}"
+                if layout.by_mig_manager
+                else "it gives no reason"
+            )
+            return Lack.LAYOUT_FAILED, f"no {count} × {name}; its layout failed: {layout.reason or by}"
         if has:
             return Lack.TOO_FEW, f"{name}: it has {has}, the pod needs {count} on one node"
         others = {one: n for one, n in self.has.items() if n}

@@ -17,10 +17,10 @@ from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.requests.alternatives import CLAIM
 from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.admission import who_observes, why_never
-from tessera.diagnosis.changes import Remedy, repaired
 from tessera.diagnosis.devices import Obstacle, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, request_of
+from tessera.diagnosis.remedies.changes import Remedy, repaired
 from tessera.inventory.presence import Presence
 
 _MOST_NAMED: Final = 3

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from tessera.doctor.checks import calls, certificates, dra, nodes, pods, uninstall, webhook
+from tessera.doctor.checks import calls, certificates, dra, layouts, nodes, pods, uninstall, webhook
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Check, Finding, Result, grouped, note, short, unseen
 
@@ -21,7 +21,7 @@ CHECKS: Final = tuple(Check(*row) for row in (
     ("controller", "The controller is at work", ("deployment", "config", "namespaces"), webhook.controller),
     ("tickets", "It has a key for tickets", ("deployment", "config", "namespaces"), calls.tickets),
     ("plugin", "Device plugins run and are registered", ("plugins", "plugin_pods", "nodes"), nodes.plugin),
-    ("layouts", "Nodes offer what their layouts say", ("nodes",), nodes.layouts),
+    ("layouts", "Nodes offer what their layouts say", ("nodes",), layouts.layouts),
     ("silent", "Nodes with GPUs offer them", ("nodes",), nodes.silent),
     ("classes", "An extended resource leads to one DeviceClass", ("deviceclasses",), dra.classes),
     ("driver", "DRA drivers are at work", ("resourceslices", "nodes", "drivers", "driver_pods"), webhook.driver),

@@ -178,6 +178,22 @@ def _configured(
         return UnknownLayout(f"{config} does not fit: {error}")
 
 
+def desired_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeLayout | UnknownLayout:
+    """The layout that a node is to have, whether it has it by now or not: by mig-manager's configuration, or by its annotation."""
+    if gpus.by_mig_manager:
+        return _desired(replace(gpus, name="", reason="", layout=None, state="success"), mig_manager)
+    if gpus.layout is None or gpus.product is None:
+        return UnknownLayout("nothing says how its cards are to be cut")
+    wished = _wished(gpus.layout, gpus.product, gpus.cards)
+    return wished.layout if isinstance(wished, KnownLayout) else wished
+
+
+@lru_cache(maxsize=1024)
+def _desired(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeLayout | UnknownLayout:
+    made = _configured(gpus, mig_manager, None)
+    return made or UnknownLayout(f"no label {PARTED_CONFIG} says how its cards are to be cut")
+
+
 def _cards_of(entries: Sequence[LayoutEntry], seen: _Seen | None) -> int:
     """How many cards a node has whose labels count slices; 0 where the configuration does not tell."""
     each = {len(entry.wishes) for entry in entries}

@@ -26,16 +26,16 @@ function drawTile(node, tile, where, key) {
     pod ? cutInTheMiddle(pod) : make("span", { classes: ["quiet"], text: !tile.what ? "" : tile.out ? "not offered" : "free" }));
 }
 
-function drawCard(node, card) {
+function drawCard(node, card, placed) {
   const tiles = make("div", { classes: ["tiles"], "data-card": card.number }, ...card.tiles.map((tile) => {
     const last = tile.start + tile.size - 1;
-    const where = `card ${card.number}, slice${tile.size > 1 ? `s ${tile.start}–${last}` : ` ${tile.start}`}`;
+    const where = placed ? `card ${card.number}, slice${tile.size > 1 ? `s ${tile.start}–${last}` : ` ${tile.start}`}` : `card ${card.number}, where on it is not known`;
     const element = drawTile(node, tile, where, `${card.number}/${tile.start}`);
     element.style.gridColumn = `${tile.start + 1} / span ${tile.size}`;
     return element;
   }));
   tiles.style.gridTemplateColumns = `repeat(${card.slices}, minmax(0, 1fr))`;
-  return make("div", { classes: ["card"] }, make("div", { classes: ["card-name"], text: card.name === node.product ? `card ${card.number}` : `card ${card.number} · ${card.name}` }), tiles);
+  return make("div", { classes: ["card", !placed && "unplaced"] }, make("div", { classes: ["card-name"], text: card.name === node.product ? `card ${card.number}` : `card ${card.number} · ${card.name}` }), tiles);
 }
 
 function drawLoose(node, resource, tiles) {
@@ -53,7 +53,8 @@ export function drawNode(node, mosaic) {
     make("header", {}, make("h4", { text: node.name }), node.product && make("span", { classes: ["count"], text: node.product }),
       ...(node.trouble ?? []).map(badge("bad")), ...notes, make("span", { classes: ["uses"], text: uses.join(" · ") || "no devices" })),
     node.reason && make("p", { classes: ["reason"], text: node.reason }),
-    mosaic?.cards.length && make("div", { classes: ["cards"] }, ...mosaic.cards.map((card) => drawCard(node, card))),
+    mosaic?.source && make("p", { classes: ["source"], text: `layout known from: ${mosaic.source}${mosaic.placed ? "" : "; where on a card its slices lie is not known"}` }),
+    mosaic?.cards.length && make("div", { classes: ["cards"] }, ...mosaic.cards.map((card) => drawCard(node, card, mosaic.placed))),
     ...Object.entries(mosaic?.loose ?? {}).map(([resource, tiles]) => drawLoose(node, resource, tiles)));
   if (chosen.node === node.name) mark(find(article, chosen.key));
   return article;

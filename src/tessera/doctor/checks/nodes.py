@@ -1,14 +1,13 @@
-"""Checks of nodes: the device plugin is registered, and allocatable is what layouts and lists of devices say; CDI specs."""
+"""Checks of nodes: the device plugin is registered, and allocatable is what lists of devices say; CDI specs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import DEVICES_LABEL, Node
-from tessera.core.mig.layout import Strategy
-from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.kubernetes.node import DEVICES_LABEL
 from tessera.core.text import number_of
+from tessera.doctor.checks.layouts import allocatable_of, is_served_unseen
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.inventory.presence import starting, why_not_ready
@@ -16,8 +15,6 @@ from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.nodes import GpuNode
 
 OURS: Final = "tessera-"  # what the plugin's CDI files begin with
 _READ: Final = (".json", ".yaml")  # all that a container runtime looks at
@@ -85,7 +82,7 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
         node = known[pod.spec.node_name]
         logs = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
         for resource, count in devices.items():
-            has = _allocatable(node).get(resource)
+            has = allocatable_of(node).get(resource)
             if has is None:
                 yield problem(
                     f"node {node.name} has no {resource}, which its device plugin lists: "
@@ -97,71 +94,13 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
                 yield warning(text, logs).of("not all devices are healthy", f"node {node.name}")
 
 
-def layouts(seen: Evidence) -> Iterator[Finding]:
-    known = seen.cluster.inventory.gpus
-    found = [node for node in seen.nodes if node.name in known and known[node.name].layout is not None]
-    if not found:
-        yield not_applicable(f"no node has the annotation {mig.RUNAI_CONFIG}")
-    for node in found:
-        if told := _layout(node, known[node.name], seen):
-            finding, kind = told
-            yield finding.of(kind, f"node {node.name}")
-
-
-def _layout(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[Finding, str] | None:
-    """What is wrong with a node's layout, and of which kind that is."""
-    name, reason = node.name, short(gpus.reason)
-    pods = f"kubectl get pods -A --field-selector spec.nodeName={name}"
-    if gpus.state == "failed":
-        text = f"node {name}: its MIG layout was refused, the last good one holds: {reason or 'it gives no reason'}"
-        annotate = f"kubectl annotate --overwrite node {name} {mig.RUNAI_CONFIG}=…"
-        return problem(text, f"tessera mig validate --cluster {name}", annotate), "the MIG layout was refused"
-    if gpus.state == "pending":
-        text = f"node {name}: its MIG layout waits for devices in use: {reason}"
-        return warning(text, pods), "the MIG layout waits for devices in use"
-    if not gpus.state:
-        kind = "no device plugin says what became of the MIG layout"
-        text = (
-            f"node {name} has a MIG layout ({mig.RUNAI_CONFIG}), and no device plugin says what became of it: "
-            "none runs there, or not one that follows the annotation"
-        )
-        return problem(text, pods), kind
-    try:
-        wanted = _wanted(gpus)
-    except InvalidInput as error:
-        text = f"node {name}: its MIG layout cannot be read here, although its state is success: {short(str(error))}"
-        return warning(text), "the MIG layout cannot be read here"
-    offered = Counter(_allocatable(node)) + seen.dra.offered(name)
-    has = {resource: count for resource, count in offered.items() if resource.startswith(MIG_PREFIX)}
-    if wanted is None or wanted == has or _served_unseen(node, seen):
-        return None
-    text = f"node {name}: its layout makes {_counted(wanted)}, and its allocatable has {_counted(has)}"
-    allocatable = f"kubectl get node {name} -o jsonpath='{{.status.allocatable}}'"
-    return problem(text, allocatable, pods), "the allocatable is not what the MIG layout makes"
-
-
-def _wanted(gpus: GpuNode) -> Mapping[str, int] | None:
-    """The MIG devices that a layout makes, counted; None where that depends on more than the node says."""
-    entries = mig.read(gpus.layout or "", mig.RUNAI_CONFIG).select()
-    if gpus.strategy is not Strategy.MIXED or any(entry.device_filter for entry in entries):
-        return None
-    counted: Counter[str] = Counter()
-    for entry in entries:
-        cards = gpus.cards if entry.cards is None else len(entry.cards)
-        if cards is None:
-            return None
-        for wish in entry.wishes:
-            counted[wish.profile.resource] += cards
-    return dict(counted)
-
-
 def silent(seen: Evidence) -> Iterator[Finding]:
     labelled = [node for node in seen.nodes if node.labels.get(_PRESENT) == "true"]
     if not labelled:
         yield not_applicable(f"no node is labelled {_PRESENT}=true")
     for node in labelled:
-        offers = any(name.startswith("nvidia.com/") and count for name, count in _allocatable(node).items())
-        if not (offers or node.name in seen.dra.by_node or _served_unseen(node, seen)):
+        offers = any(name.startswith("nvidia.com/") and count for name, count in allocatable_of(node).items())
+        if not (offers or node.name in seen.dra.by_node or is_served_unseen(node, seen)):
             yield warning(
                 f"node {node.name} is labelled {_PRESENT}=true and offers no GPU: "
                 "no device plugin and no DRA driver is registered there, or all its devices are unhealthy",
@@ -169,22 +108,9 @@ def silent(seen: Evidence) -> Iterator[Finding]:
             ).of("labelled as a GPU node, and offers no GPU", f"node {node.name}")
 
 
-def _served_unseen(node: Node, seen: Evidence) -> bool:
-    """Whether a DRA driver serves the node, and its ResourceSlices could not be read."""
-    return "resourceslices" in seen.unseen and node.labels.get(DEVICES_LABEL) == "dra"
-
-
 def _pods_of(one: Workload, seen: Evidence) -> list[PodIn]:
     selector = one.spec.selector.match_labels or {}
     return [pod for pod in seen.plugin_pods if selector.items() <= (pod.metadata.labels or {}).items()]
-
-
-def _allocatable(node: Node) -> dict[str, int]:
-    return {name: int(amount.value) for name, amount in node.allocatable.items()}
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} × {resource}" for resource, count in sorted(counts.items())) or "no MIG device"
 
 
 # On a node: CDI specs are readable, in no conflict, and ours are what the plugin told the kubelet

@@ -27,6 +27,7 @@ from tessera.core.mig.placement import Wish, every_place
 from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.kubernetes.objects import ABSENT, Part, decoder, seconds
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, PARTED_CONFIG, RUNAI_CONFIG
 
@@ -63,6 +64,11 @@ class GpuNode:
     offered: Counts = ()  # GPUs and MIG devices that the node has, healthy or not; shares only where it is not known of how many
     by_mig_manager: bool = False  # NVIDIA's mig-manager cuts the cards, not who reads the annotation
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether its layout is on the way: devices in use are waited for, or mig-manager is at work."""
+        return self.state in ("pending", "rebooting")
+
 
 def gpu_node(node: NodeIn) -> GpuNode:
     labels, annotations = node.metadata.labels or {}, node.metadata.annotations or {}
@@ -87,6 +93,29 @@ def gpu_node(node: NodeIn) -> GpuNode:
         by_mig_manager=labels.get(_BY_MIG_MANAGER) == "true"
         or (PARTED_CONFIG in labels and RUNAI_CONFIG not in annotations),
     )
+
+
+class _Managed(Part):
+    time: str | None = None
+    fields_v1: msgspec.Raw = msgspec.field(default=ABSENT, name="fieldsV1")
+
+
+class _ManagedMetadata(Part):
+    managed_fields: list[_Managed] | None = None
+
+
+class _ManagedNode(Part):
+    metadata: _ManagedMetadata = msgspec.field(default_factory=_ManagedMetadata)
+
+
+_managed: Final = decoder(_ManagedNode)
+
+
+def state_since(raw: bytes) -> float | None:
+    """Since when a node has the state of its layout, as Unix time: who wrote it wrote nothing else later; None: it is not told."""
+    written = f'"f:{CONFIG_STATE}"'.encode()
+    by = (one for one in _managed(raw).metadata.managed_fields or () if written in bytes(one.fields_v1))
+    return max((at for one in by if (at := seconds(one.time)) is not None), default=None)
 
 
 def _labelled(labels: Mapping[str, str]) -> Counts:

@@ -1,26 +1,18 @@
-"""What would make a pod run: something repaired, a pod that may go elsewhere, a layout, the end of pods. The smallest change first.
+"""What would make a pod run on the nodes that there are: something repaired, a pod that may go elsewhere, the end of pods. The smallest change first.
 
 A node's remedy has all that is needed there: a full node that is also cordoned must be opened, and pods on it must end.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from tessera.core.devices.capacity import PODS, PodUse
-from tessera.core.errors import InvalidInput
+from tessera.core.devices.capacity import PODS
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import short
-from tessera.core.kubernetes.scheduling import CORDONED, NodeSelectorTerm, Requirement
-from tessera.core.mig.layout import CardLayout, NodeLayout
-from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import NodeCards
-from tessera.core.planning.planner import Plan, Question, plan
-from tessera.core.planning.program import Solver
+from tessera.core.kubernetes.scheduling import CORDONED
 from tessera.core.text import age, first_of
-from tessera.diagnosis.changes import Change, NodeFreed, NodeOffers, NodeOpened, PodAsks, PodsEnd, Remedy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import (
     Lack,
@@ -30,13 +22,20 @@ from tessera.diagnosis.nodes import (
     Shortage,
     counted,
     gpus_of,
-    why_closed,
 )
-from tessera.inventory.defragment import Defragmentation, make_room
-from tessera.inventory.pending import Pending
+from tessera.diagnosis.remedies.changes import (
+    Change,
+    NodeFreed,
+    NodeOffers,
+    NodeOpened,
+    PodAsks,
+    PodsEnd,
+    Remedy,
+)
 from tessera.protocol.kubernetes.objects import seconds
+from tessera.protocol.mig.documents import CONFIG_STATE, PARTED_CONFIG
 
-_MOST_NAMED: Final = 3
+MOST_NAMED: Final = 3
 _MOST_ALTERNATIVES: Final = 3  # remedies of one kind
 
 
@@ -69,10 +68,10 @@ def _pods_end(pods: Sequence[Holder], node: str, now: float) -> str:
     told = [
         f"{one.pod} ({counted(one.holds)}, {'ending' if one.ending else age(now, one.since)})" for one in pods
     ]
-    return f"{_some(len(pods))} on node {node}: {first_of(told, _MOST_NAMED)}"
+    return f"{some_end(len(pods))} on node {node}: {first_of(told, MOST_NAMED)}"
 
 
-def _some(number: int) -> str:
+def some_end(number: int) -> str:
     return "a pod ends" if number == 1 else f"{number} pods end"
 
 
@@ -137,7 +136,10 @@ def _steps(
             case Lack.UNKNOWN | Lack.MISSING:
                 return []
             case _:
-                steps.append(_repair(one, short_of, count))
+                gpus = seen.inventory.gpus.get(name)
+                steps.append(
+                    _repair(one, short_of, count, by_operator=gpus is not None and gpus.by_mig_manager)
+                )
     ending = _fewest(holders, missing)
     if ending is None:
         return []
@@ -149,20 +151,38 @@ def _steps(
     return steps
 
 
-def _repair(one: ObservedNode, short_of: Shortage, count: int) -> Remedy:
-    """What must be repaired on a node that would offer enough then."""
+def _repair(one: ObservedNode, short_of: Shortage, count: int, *, by_operator: bool) -> Remedy:
+    """What must be repaired on a node that would offer enough then; `by_operator`: NVIDIA's GPU operator looks after it."""
     name, resource = one.node.name, short_of.resource
+    manager = f"kubectl get pods -A -l app=nvidia-mig-manager --field-selector spec.nodeName={name}"
     match short_of.lack:
         case Lack.PLUGIN_UNAVAILABLE:
-            command = f"kubectl get pods -A -o wide -l app.kubernetes.io/component=device-plugin --field-selector spec.nodeName={name}"
+            label = (
+                "app=nvidia-device-plugin-daemonset"
+                if by_operator
+                else "app.kubernetes.io/component=device-plugin"
+            )
+            command = f"kubectl get pods -A -o wide -l {label} --field-selector spec.nodeName={name}"
             counts = {resource: max(one.capacity.get(resource, 0), one.in_use(resource) + count)}
             text = f"the device plugin of node {name} comes back"
         case Lack.UNHEALTHY:
             command, counts = f"kubectl describe node {name}", {resource: one.capacity[resource]}
             text = f"the unhealthy devices of node {name} recover, or the card is replaced"
+        case Lack.LAYOUT_PENDING if by_operator:
+            command, counts = manager, {**one.desired}
+            text = (
+                f"mig-manager is done with {one.layout.config if one.layout else 'its work'} on node {name}"
+            )
         case Lack.LAYOUT_PENDING:
             command, counts = f"kubectl get pods -A --field-selector spec.nodeName={name}", {**one.desired}
             text = f"the pods that hold old devices of node {name} end: {short_of.reason}"
+        case _ if by_operator:
+            text = (
+                f"node {name} gets a configuration that mig-manager can make; its log says why it could not"
+            )
+            return Remedy(
+                "mend", text, (manager, f"kubectl get node {name} -L {PARTED_CONFIG},{CONFIG_STATE}")
+            )
         case _:
             text = f"node {name} gets a layout that it can take"
             return Remedy("mend", text, (f"tessera mig validate --cluster {name}",))
@@ -206,87 +226,3 @@ def _other_resources(
     ways += [f"pods on node {name} end"] if free else []
     text = f"{(' and ' if fewer else ', or ').join(ways)} ({', '.join(reasons)})"
     return Remedy("change", text, (f"kubectl describe node {name}",), tuple(changes))
-
-
-def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[Remedy]:
-    """A layout that the planner proposes for this pod alone, beside everything that pods hold; else with pods that end."""
-    profiles = _profiles_of(gpus_of(use.amounts))
-    if not profiles or seen.unseen.keys() & {"nodes", "pods"}:
-        return
-    closed = {name for name, one in seen.nodes.by_name.items() if why_closed(pod, one.node)}
-    waiting = replace(use, node="", record="", where=_elsewhere(pod, closed))
-    pending = Pending(replace(seen.inventory, pods=[waiting]), "9")
-    cards = pending.cards()
-    if pending.waiting.wanted and cards.cards:
-        found = cards.undisturbed(plan(Question(pending.waiting.wanted, cards.cards, cards.places), solve))
-        places = [place for place in cards.places if place.name in found.nodes]
-        if pending.after(found, places).placed:
-            for place in places:
-                changed = [n for n in place.cards if found.cards[n] != cards.present[n]]
-                cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
-                text = f"node {place.name} is re-cut ({cut}); pods that run keep what they hold"
-                command = "tessera mig plan --from-pending -o runai"
-                yield Remedy("layout", text, (command,), (_offers(seen, place, found),))
-            return
-    if not pending.waiting.to_plan:
-        return
-    usable = {name: gpus for name, gpus in seen.inventory.gpus.items() if name not in closed}
-    try:
-        room = make_room(profiles, replace(seen.inventory, gpus=usable), solve)
-    except InvalidInput:
-        return
-    if room.moves and (node := _room_on(seen, room, use.amounts)):
-        one = seen.nodes.by_name[node]
-        freed = sum((Counter(move.holds) for move in room.moves), Counter[str]())
-        if all(one.free(p.resource) + freed[p.resource] >= number for p, number in profiles.items()):
-            return  # they hold the very devices that are asked for: no cut is needed, `on_nodes` names them
-        names = first_of([f"{move.pod} on {move.node}" for move in room.moves], _MOST_NAMED)
-        asked = ",".join(f"{profile}={number}" for profile, number in profiles.items())
-        ends = PodsEnd(tuple(move.pod for move in room.moves))
-        counts = {p.resource: one.in_use(p.resource) + number for p, number in profiles.items()}
-        yield Remedy(
-            "layout",
-            f"{_some(len(room.moves))} ({names}), and the node is re-cut",
-            (f"tessera mig plan --defragment {asked}",),
-            (ends, NodeOffers(node, counts)),
-        )
-
-
-def _offers(seen: Evidence, place: NodeCards, found: Plan) -> NodeOffers:
-    """What a node offers once its cards are cut as planned."""
-    name = place.name or ""
-    cut = NodeLayout(tuple(found.cards[n] for n in place.cards), changing=True)
-    resources = cut.resources(seen.inventory.gpus[name].strategy)
-    return NodeOffers(name, {**dict.fromkeys(seen.nodes.by_name[name].has, 0), **resources})
-
-
-def _elsewhere(pod: Pod, closed: Iterable[str]) -> Pod:
-    """The pod, kept away from nodes that do not take it today."""
-    names = Requirement("metadata.name", "NotIn", tuple(sorted(closed)))
-    terms = (NodeSelectorTerm(),) if pod.required_terms is None else pod.required_terms
-    return replace(pod, required_terms=tuple(replace(one, fields=(*one.fields, names)) for one in terms))
-
-
-def _room_on(seen: Evidence, room: Defragmentation, asks: Amounts) -> str:
-    """The one node on which all the room is made and on which the pod has all else; empty where there is none."""
-    nodes = {room.places[one.card][0] for one in room.advice.cleared}
-    if len(nodes) != 1 or room.advice.left_out:
-        return ""
-    (name,) = nodes
-    ending = [one for one in seen.inventory.pods if f"{one.namespace}/{one.name}" in set(room.advice.pods)]
-    usage = seen.inventory.capacity.usage(name)
-    for resource in asks.keys() & usage.keys() - gpus_of(asks).keys():
-        freed = (one.amounts.get(resource, ZERO) for one in ending)
-        if sum(freed, usage[resource].available) < asks[resource]:
-            return ""
-    return name
-
-
-def _cut(card: CardLayout) -> str:
-    return " + ".join(f"{number} × {profile}" for profile, number in card.counts.items()) or "whole"
-
-
-def _profiles_of(gpus: Mapping[str, int]) -> dict[MigProfile, int]:
-    """The MIG profiles among GPUs; none where something else is asked for too, which no layout gives."""
-    found = {MigProfile.of_resource(resource): number for resource, number in gpus.items()}
-    return {} if None in found else {profile: n for profile, n in found.items() if profile is not None}
