@@ -1,0 +1,103 @@
+"""What a plan makes of each node: how its cards are cut now, how they will be, and what that removes and adds.
+
+A node is changed its own way. By the annotation single devices come and go, and those that stay are left alone. NVIDIA's
+mig-manager clears a card whose devices differ, and cuts it again: all that was on it is removed, and all that it gets is added.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tessera.core.gpu_names import WHOLE_GPU
+from tessera.core.kubernetes.resources import short
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
+from tessera.core.mig.profile import MigProfile
+
+Counts = Mapping[str, int]  # a profile's name, or `gpu` for a whole card → how many
+
+
+class Way(StrEnum):
+    """By what a node's cards are cut."""
+
+    ANNOTATION = "annotation"  # run.ai/mig.config, which Tessera's device plugin and DRA driver follow
+    MIG_MANAGER = (
+        "mig-manager"  # the label nvidia.com/mig.config, which names one of mig-manager's configurations
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """One node of a plan."""
+
+    name: str
+    way: Way
+    present: NodeLayout | None  # None: how its cards are cut now is not known
+    layout: NodeLayout  # how they will be
+    filled: Mapping[MigProfile, int] = field(default_factory=dict)  # of what is added, what nobody asked for
+    configuration: str | None = None  # the name of mig-manager's configuration that gives this layout
+
+    @property
+    def removed(self) -> Counts | None:
+        """What the node has and will not have; None where it is not known what it has."""
+        return None if self.present is None else _counted(one for one, _ in self._differences())
+
+    @property
+    def added(self) -> Counts:
+        return _counted(one for _, one in self._differences())
+
+    @property
+    def changed(self) -> tuple[int, ...]:
+        """The cards that are cut differently, by number."""
+        return tuple(number for number, (less, more) in enumerate(self._differences()) if less or more)
+
+    def _differences(self) -> list[tuple[Counts, Counts]]:
+        before: Sequence[CardLayout | None] = (
+            self.present.cards if self.present else (None,) * len(self.layout.cards)
+        )
+        cleared = self.way is Way.MIG_MANAGER
+        return [difference(*both, cleared=cleared) for both in zip(before, self.layout.cards, strict=True)]
+
+
+def difference(before: CardLayout | None, after: CardLayout, *, cleared: bool) -> tuple[Counts, Counts]:
+    """What is removed from a card, and what is added to it; `cleared`: a card that differs is cleared first."""
+    if before is None:
+        return {}, _devices(after)
+    if cleared:
+        same = before.mig_enabled == after.mig_enabled and before.counts == after.counts
+        return ({}, {}) if same else (_devices(before), _devices(after))
+    old, new = _slots(before), _slots(after)
+    return _named(old - new), _named(new - old)
+
+
+def total(counts: Iterable[Counts]) -> dict[str, int]:
+    """All of them together, the smallest profile first and whole cards last."""
+    return dict(_counted(counts))
+
+
+def profile_counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
+    return {str(profile): counts[profile] for profile in sorted(counts)}
+
+
+def _slots(card: CardLayout) -> set[Slot]:
+    return {Slot(0, one) for one in card.instances} if card.mig_enabled else {Slot(0)}
+
+
+def _devices(card: CardLayout) -> Counts:
+    return _named(Slot(0, one) for one in card.instances) if card.mig_enabled else _named([Slot(0)])
+
+
+def _named(slots: Iterable[Slot]) -> Counts:
+    return Counter(str(slot.instance.profile) if slot.instance else short(WHOLE_GPU) for slot in slots)
+
+
+def _counted(some: Iterable[Counts]) -> Counts:
+    counts: Counter[str] = Counter()
+    for one in some:
+        counts.update(one)
+    whole = short(WHOLE_GPU)
+    return {name: counts[name] for name in sorted(counts, key=lambda one: (one == whole, _order(one)))}
+
+
+def _order(name: str) -> tuple[int, int, int, str]:
+    return (0, 0, 0, "") if name == short(WHOLE_GPU) else MigProfile.parse(name).rank

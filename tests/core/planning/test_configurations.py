@@ -1,0 +1,88 @@
+"""Which of mig-manager's configurations a node gets."""
+
+import pytest
+
+from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout
+from tessera.core.mig.placement import Wish
+from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.configurations import applied, choose, configuration_name, parted_entries
+
+A100, H200 = product_named("A100-80GB"), product_named("H200")
+ONE, TWO, THREE, FOUR = MigProfile(1, 10), MigProfile(2, 20), MigProfile(3, 40), MigProfile(4, 40)
+SMALL = CardLayout.cut(A100, [ONE] * 7)
+PRESENT = NodeLayout((SMALL,) * 8)
+
+
+def entry(*profiles, cards=None, filters=()):
+    return LayoutEntry(cards, bool(profiles), tuple(map(Wish, profiles)), filters)
+
+
+BALANCED = (entry(*[ONE] * 2, TWO, THREE),)
+CONFIGS = {
+    "all-disabled": (entry(),),
+    "all-1g.10gb": (entry(*[ONE] * 7),),
+    "all-balanced": BALANCED,
+    "for-h200": (entry(*[MigProfile(1, 18)] * 7),),
+}
+
+
+def with_card(*profiles):
+    return NodeLayout((CardLayout.cut(A100, profiles), *PRESENT.cards[1:]))
+
+
+@pytest.mark.parametrize(
+    ("planned", "fixed", "serves", "name", "instead"),
+    [
+        (with_card(THREE), (), {THREE: 1}, "all-balanced", None),
+        (with_card(THREE, THREE), (), {THREE: 2}, "all-balanced", None),  # on eight cards it has eight of them
+        (with_card(FOUR, *[ONE] * 3), (), {FOUR: 1}, None, None),
+        (with_card(FOUR, THREE), (), {FOUR: 1, THREE: 1}, None, ("all-balanced", 1)),
+        # pods are on card 7: what changes it is no choice
+        (with_card(THREE), (7,), {THREE: 1}, None, None),
+    ],
+)  # fmt: skip
+def test_an_existing_configuration_goes_first(planned, fixed, serves, name, instead):
+    """One that serves all that the plan serves on the node, and leaves fixed cards alone; else a new one, of the plan's own layout."""
+    found = choose(planned, PRESENT, fixed, serves, CONFIGS)
+    assert found.new is (name is None)
+    assert found.instead == instead
+    if name:
+        assert found.name == name
+    else:
+        assert found.layout == planned
+        assert found.name == configuration_name(parted_entries(planned))
+
+
+def test_the_one_that_changes_the_least():
+    """Of several that serve the plan, that which changes the fewest cards."""
+    one_card = (entry(THREE, cards=(3,)),)
+    found = choose(with_card(THREE), PRESENT, (), {THREE: 1}, CONFIGS | {"one": one_card})
+    assert (found.name, [n for n in range(8) if found.layout.cards[n] != SMALL]) == ("one", [3])
+
+
+def test_what_is_free_beside_the_plan_is_not_counted():
+    """Devices that a card has already, and that the plan leaves alone, are for others."""
+    present = NodeLayout((SMALL, CardLayout.cut(A100, [THREE])))
+    planned = NodeLayout((CardLayout.cut(A100, [THREE]), present.cards[1]))
+    kept = {"kept": (entry(THREE, cards=(1,)),), "both": (entry(THREE),)}
+    assert choose(planned, present, (), {THREE: 1}, kept).name == "both"
+
+
+def test_cards_that_no_entry_concerns_stay():
+    """As mig-parted does it."""
+    assert applied((entry(FOUR, cards=(2,)),), PRESENT).cards == (
+        *PRESENT.cards[:2],
+        CardLayout.cut(A100, [FOUR]),
+        *PRESENT.cards[3:],
+    )
+    assert applied((entry(FOUR, filters=H200.pci_ids[:1]),), PRESENT) == PRESENT
+
+
+def test_names_are_made_of_the_content():
+    """The same layout has the same name, wherever its devices lie; another one has another."""
+    low, high = (NodeLayout((CardLayout.cut(A100, [Wish(THREE, at)]), SMALL)) for at in (0, 4))
+    names = [configuration_name(parted_entries(layout)) for layout in (low, high, PRESENT)]
+    assert names[0] == names[1] != names[2]
+    assert all(len(name) == len("tessera-12345678") and name.startswith("tessera-") for name in names)
+    assert applied(parted_entries(low), PRESENT.__class__((SMALL, SMALL))).resources() == low.resources()
