@@ -1,6 +1,7 @@
 """Where mig-manager's configurations are, read from a cluster of NVIDIA's operator, or from objects in files."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tessera.kube.errors import ApiError
@@ -36,9 +37,8 @@ async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
         return None
     namespace, name = policy.config_map
     try:
-        return config_of(
-            decode_config_map(await client.get(path_of("v1", "configmaps", namespace=namespace, name=name)))
-        )
+        raw = await client.get(path_of("v1", "configmaps", namespace=namespace, name=name))
+        return replace(config_of(decode_config_map(raw)), policy=policy.metadata.name)
     except ApiError as error:
         return MigManagerConfig(
             namespace, name, error=f"ConfigMap {namespace}/{name} cannot be read: {error.message}"

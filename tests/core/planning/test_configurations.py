@@ -6,7 +6,13 @@ from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.configurations import applied, choose, configuration_name, parted_entries
+from tessera.core.planning.configurations import (
+    applied,
+    choose,
+    configuration_name,
+    named_for,
+    parted_entries,
+)
 
 A100, H200 = product_named("A100-80GB"), product_named("H200")
 ONE, TWO, THREE, FOUR = MigProfile(1, 10), MigProfile(2, 20), MigProfile(3, 40), MigProfile(4, 40)
@@ -86,3 +92,34 @@ def test_names_are_made_of_the_content():
     assert names[0] == names[1] != names[2]
     assert all(len(name) == len("tessera-12345678") and name.startswith("tessera-") for name in names)
     assert applied(parted_entries(low), PRESENT.__class__((SMALL, SMALL))).resources() == low.resources()
+
+
+ONES = NodeLayout((SMALL,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("entries", "present", "gives"),
+    [
+        ([entry(*[ONE] * 7)], None, True),
+        ([entry(*[ONE] * 7, cards=(0,)), entry(*[ONE] * 7, cards=(1,))], None, True),
+        ([entry(*[ONE] * 7, cards=(0,))], None, False),  # mig-parted leaves card 1 as it is
+        ([entry(*[ONE] * 7, cards=(0,))], ONES, True),
+        ([entry(*[ONE] * 6)], ONES, False),
+        ([entry()], ONES, False),
+        ([entry(*[ONE] * 7, filters=(0x1,))], None, False),
+        ([entry(*[ONE] * 7), entry(TWO, cards=(1,))], ONES, False),
+    ],
+)
+def test_a_configuration_that_makes_just_this(entries, present, gives):
+    """Every card gets its devices by one entry, or has them and is named by none; else it is another configuration."""
+    assert named_for(ONES, present, {"one": entries}) == ("one" if gives else None)
+
+
+def test_several_that_make_the_same():
+    """The preferred one is taken, if it is there; else the first."""
+    configs = {"first": (entry(*[ONE] * 7),), "second": (entry(*[ONE] * 7),)}
+    assert [named_for(ONES, None, configs, prefer) for prefer in ([], ["second"], ["gone"])] == [
+        "first",
+        "second",
+        "first",
+    ]

@@ -107,3 +107,24 @@ def _alike(one: NodeLayout, other: NodeLayout, number: int) -> bool:
     """Whether mig-manager leaves the card alone: it compares counts, not places."""
     mine, its = one.cards[number], other.cards[number]
     return mine.mig_enabled == its.mig_enabled and mine.counts == its.counts
+
+
+def named_for(
+    layout: NodeLayout, present: NodeLayout | None, configs: Configs, prefer: Sequence[str] = ()
+) -> str | None:
+    """A configuration that makes exactly this of every card, preferred ones first; None where there is none."""
+    names = [*(name for name in prefer if name in configs), *configs]
+    return next((name for name in names if _makes(configs[name], layout, present)), None)
+
+
+def _makes(entries: Sequence[LayoutEntry], layout: NodeLayout, present: NodeLayout | None) -> bool:
+    """Whether every card gets its devices by one entry, or has them already and is named by none."""
+    for number, card in enumerate(layout.cards):
+        found = [entry for entry in entries if entry.concerns(number, card.product)]
+        if not found and present is not None and _alike(layout, present, number):
+            continue
+        if len(found) != 1 or found[0].mig_enabled != card.mig_enabled:
+            return False
+        if Counter(wish.profile for wish in found[0].wishes) != card.counts:
+            return False
+    return True

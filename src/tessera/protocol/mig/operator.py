@@ -33,6 +33,7 @@ class MigManagerConfig:
     document: MigDocument | None = field(default=None, compare=False)  # None: see `error`
     text: str = ""
     error: str = ""
+    policy: str = "cluster-policy"  # the ClusterPolicy's name: as the operator's chart calls it
 
     def __str__(self) -> str:
         """`ConfigMap gpu-operator/default-mig-parted-config`, or the file."""
