@@ -51,6 +51,13 @@ def node(name, layout=None, **labels):
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
+def whole(name, cards):
+    """A node with whole H200s."""
+    amounts = {"nvidia.com/gpu": str(cards)}
+    one = node(name, product="NVIDIA-H200", count=str(cards), strategy="mixed")
+    return one | {"status": {"capacity": amounts, "allocatable": amounts}}
+
+
 NODES = {
     "apiVersion": "v1",
     "kind": "List",
@@ -282,15 +289,18 @@ def test_plan(tessera):
         0,
         (
             "all 7 devices fit on 3 of 4 cards; fewer cards do not suffice\n"
+            "beside the demand: 2g.20gb ×2 fill the rest of cut cards\n"
             "not needed: card 3\n"
             "\n"
             "CARDS  PRODUCT              DEVICES\n"
             "0-1    Simulated H200-70GB  2g.20gb ×2 + 3g.30gb ×1\n"
-            "2      Simulated H200-70GB  2g.20gb ×1\n"
+            "2      Simulated H200-70GB  2g.20gb ×1 + 2g.20gb ×2 (fills)\n"
             "3      Simulated H200-70GB  -\n"
         ),
         "",
     )
+    code, out, _ = tessera("plan", "2g.20gb=5,3g.30gb=2", "--product", "H200-70GB", "--leave-rest")
+    assert (code, out.splitlines()[-1]) == (0, "2      Simulated H200-70GB  2g.20gb ×1")
     code, out, _ = tessera("plan", "3g.71gb=5,1g.6gb=3", "--product", "H200=2", "--product", "A30=1")
     assert code == 1
     assert out.splitlines()[:2] == [
@@ -324,14 +334,14 @@ def test_plan_on_a_mixed_cluster(tessera):
     nodes = [
         node("v100-1", product="Tesla-V100-SXM2-32GB", count="8"),
         node("broken", "mig-configs: [", product="NVIDIA-H200", count="2"),
-        node("h200-1", product="NVIDIA-H200", count="2"),
+        whole("h200-1", 2),
     ]
     stdin = json.dumps({"kind": "NodeList", "items": nodes})
     code, out, err = tessera("plan", "3g.71gb=4", "--nodes", "-", "--keep", stdin=stdin)
     assert code == 0
     assert err.splitlines()[0] == 'node v100-1: skipped: unknown product "Tesla-V100-SXM2-32GB"'
     assert err.splitlines()[1].startswith("node broken: skipped: run.ai/mig.config: ")
-    assert out.splitlines()[-1] == "h200-1  0-1    H200     3g.71gb ×2"
+    assert out.splitlines()[-1] == "h200-1  0-1    H200     3g.71gb ×2  gpu ×1"
 
 
 def test_plan_beside_what_is_there(tessera):
@@ -340,7 +350,7 @@ def test_plan_beside_what_is_there(tessera):
         "kind": "NodeList",
         "items": [
             node("a", "{mig-configs: {selected: [{devices: [0], mig-devices: [{name: 3g.71gb, position: 0}]}]}}", product="NVIDIA-H200", count="1"),
-            node("b", product="NVIDIA-H200", count="2"),
+            whole("b", 2),
             node("no-gpu"),
         ],
     }  # fmt: skip
@@ -350,12 +360,13 @@ def test_plan_beside_what_is_there(tessera):
     assert out.splitlines() == [
         "all 4 devices fit on 2 of 3 cards; fewer empty cards do not suffice",
         "to change: 2 cards of nodes a, b",
+        "removed: gpu ×1; added: 1g.18gb ×3, 7g.141gb ×1",
         "not needed: 1 empty card",
         "",
-        "NODE  CARDS  PRODUCT  DEVICES",
-        "a     0      H200     3g.71gb ×1 (stays) + 1g.18gb ×3",
-        "b     0      H200     7g.141gb ×1",
-        "b     1      H200     -",
+        "NODE  CARDS  PRODUCT  DEVICES                          REMOVED",
+        "a     0      H200     3g.71gb ×1 (stays) + 1g.18gb ×3  -",
+        "b     0      H200     7g.141gb ×1                      gpu ×1",
+        "b     1      H200     -                                -",
     ]
     code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "--keep", "-o", "runai")
     documents = out.split("---\n")
@@ -367,8 +378,18 @@ def test_plan_beside_what_is_there(tessera):
         "1g.18gb at 5",
         "1g.18gb at 6",
     ]
+    assert documents[0].splitlines()[1:3] == [
+        "# removed: nothing; added: 1g.18gb ×3",
+        "# in all: removed: gpu ×1; added: 1g.18gb ×3, 7g.141gb ×1",
+    ]
+    assert documents[1].splitlines()[1] == "# removed: gpu ×1; added: 7g.141gb ×1"
     code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "-o", "mig-parted")
     assert list(mig.read(out).configs) == ["a", "b"]
+    assert out.splitlines()[:3] == [
+        "# node a: removed: nothing; added: 1g.18gb ×3",
+        "# node b: removed: gpu ×1; added: 7g.141gb ×1",
+        "# in all: removed: gpu ×1; added: 1g.18gb ×3, 7g.141gb ×1",
+    ]
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
@@ -389,13 +410,19 @@ def test_plan_as_document(tessera, output):
         "explanation": [
             "1 of 2 devices fits, on 1 of 1 card; no plan serves more memory",
             f"left out: 9g.99gb ×1, unknown profile 9g.99gb for NVIDIA H200; it has {H200_HAS}",
+            "beside the demand: 3g.71gb ×1 fills the rest of cut cards",
         ],
+        "removed": {},
+        "added": {},
+        "filled": {"3g.71gb": 1},
+        "nodes": [],
+        "configurations": {},
         "cards": [
             {
                 "card": 0,
                 "product": "NVIDIA H200",
                 "migEnabled": True,
-                "devices": [{"profile": "3g.71gb", "position": 4, "size": 4}],
+                "devices": [{"profile": "3g.71gb", "position": at, "size": 4} for at in (0, 4)],
             }
         ],
     }

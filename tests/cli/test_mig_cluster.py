@@ -302,14 +302,14 @@ def test_plan_from_pending(busy):
         "pods that fell back had asked for 1 × 7g.70gb",
         "whole GPUs that pods wait for (1) are no part of the plan",
         'node v100: skipped: unknown product "Tesla-V100"',
-        "node whole: skipped: whole GPUs are in use, and the API does not say which ones",
     ]
-    assert out.splitlines()[0].startswith("all 6 devices fit on 2 of 4 cards")
+    assert out.splitlines()[0].startswith("all 6 devices fit on 2 of 6 cards")
+    assert out.splitlines()[2] == "removed: 2g.20gb ×3, 3g.30gb ×2; added: 1g.10gb ×5, 7g.70gb ×1"
     assert [line.split(maxsplit=1)[0] for line in out.splitlines()[-2:]] == ["gpu-1", "gpu-1"]
     assert "gpu-0" not in out
-    code, out, _ = busy("plan", "--from-pending", "-o", "runai")
+    code, out, _ = busy("plan", "--from-pending", "-o", "runai", "--leave-rest")
     layout = mig.read_layout(out, [product_named("H200-70GB")] * 2)
-    assert layout.resources() == {MIG + "1g.10gb": 5, MIG + "7g.70gb": 1}
+    assert layout.resources() == {MIG + "1g.10gb": 5, MIG + "2g.20gb": 1, MIG + "7g.70gb": 1}
 
 
 def rejected_job(parallelism):
@@ -407,9 +407,9 @@ def test_plan_gives_free_devices_first(busy):
     ]
     # on gpu-0 pods hold 2g and 3g, and were given what is free there: gpu-1 is left as it is, or cut
     assert out.splitlines()[:3] == [
-        "the one device fits on 1 of 4 cards; fewer empty cards do not suffice",
+        "the one device fits on 1 of 4 cards; fewer idle cards do not suffice",
         "to change: 1 card of node gpu-1",
-        "no pod must end first: pods keep what they hold",
+        "removed: 2g.20gb ×1; added: 1g.10gb ×2",
     ]
     document = json.loads(busy("plan", "--from-pending", "-o", "json")[1])
     assert document["cost"] == {"nodes": ["gpu-1"], "cards": 1, "podsToEnd": []}
@@ -458,9 +458,9 @@ def test_plan_says_who_would_still_wait(busy):
 @pytest.mark.parametrize(
     ("limits", "first"),
     [
-        ([], "all 2 devices fit on 2 of 4 cards; fewer empty cards do not suffice"),
+        ([], "all 2 devices fit on 2 of 4 cards; fewer idle cards do not suffice"),
         (["--max-cards", "1"], "1 of 2 devices fits, on 1 of 4 cards; no plan serves more devices"),
-        (["--max-nodes", "1"], "all 2 devices fit on 2 of 4 cards; fewer empty cards do not suffice"),
+        (["--max-nodes", "1"], "all 2 devices fit on 2 of 4 cards; fewer idle cards do not suffice"),
     ],
 )
 def test_plan_within_limits(busy, limits, first):

@@ -497,7 +497,7 @@ async def test_a_layout_for_pods_that_are_rejected():
     found = await why("rs/web", {**objects, kinds.NODES: [one], kinds.PODS: [holder]})
     assert [(one.kind, one.text, one.commands) for one in found.remedies][-1] == (
         "layout",
-        "node a is re-cut (card 0: 1 × 2g.20gb + 1 × 3g.30gb); pods that run keep what they hold",
+        "node a is re-cut (card 0: 1 × 1g.10gb + 1 × 2g.20gb + 1 × 3g.30gb); pods that run keep what they hold",
         ("tessera mig plan --from-pending -o runai",),
     )
 

@@ -7,9 +7,10 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
-from tessera.core.mig.layout import Strategy
+from tessera.core.mig.known import KnownLayout
+from tessera.core.mig.layout import NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.defragment import Advice, HeldCard, defragment
+from tessera.core.planning.defragment import Advice, Bundle, HeldCard, defragment
 from tessera.core.planning.fragmentation import CardUse, packed
 from tessera.core.planning.program import Solver
 from tessera.core.planning.waiting import Group, allowed_nodes, settle
@@ -31,7 +32,7 @@ class Move:
 
     pod: str
     node: str
-    card: int
+    card: int | None  # None: on which card it is, is not known
     holds: Mapping[str, int]
     to: str | None
 
@@ -60,6 +61,12 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
     known: dict[tuple[object, ...], tuple[CardUse, ...]] = {}
     for name in sorted(inventory.gpus):
         node, used = inventory.gpus[name], inventory.used(name)
+        found = inventory.known(name)
+        if isinstance(found, KnownLayout) and (node.by_mig_manager or not found.placed):
+            here = list(_bundled(name, found.layout, used, holders.get(name, []), node.strategy))
+            places += [(name, number) for number, _ in here]
+            cards += [card for _, card in here]
+            continue
         try:
             layout = inventory.layout(name)
             key = (tuple(map(id, layout.cards)), node.strategy, tuple(used.items()))
@@ -75,11 +82,56 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
     advice = defragment(wanted, cards, solve)
     return Defragmentation(
         advice,
-        _moves(advice, places, {f"{use.namespace}/{use.name}": use for use in inventory.pods}, inventory),
+        _moves(advice, places, cards, inventory),
         tuple(places),
         tuple(cards),
         tuple(skipped_nodes(skipped)),
     )
+
+
+def _bundled(
+    name: str, layout: NodeLayout, used: Mapping[str, int], pods: Sequence[PodUse], strategy: Strategy
+) -> Iterator[tuple[int, HeldCard]]:
+    """Cards that are cut only as a whole, of which is not known who is on them, by number: free ones, and those that many pods may be on.
+
+    A card on which something is held by nobody that could end is left out.
+    """
+    slots = layout.slots(strategy)
+    on: list[set[str]] = [set() for _ in layout.cards]  # the resources of each card of which pods hold some
+    for resource, some in slots.items():
+        for slot in some if used.get(resource) else ():
+            on[slot.card].add(resource)
+    if used.keys() - slots.keys() and any(used[resource] for resource in used.keys() - slots.keys()):
+        on = [{*used} for _ in layout.cards]  # of what the layout does not tell, any card may have some
+    for resources, pods_ in _together(on, pods):
+        numbers = [number for number, one in enumerate(on) if one & resources]
+        profiles = {p: r for r in resources if (p := MigProfile.of_resource(r)) and r in slots}
+        free = tuple(sorted((p, n) for p, r in profiles.items() if (n := len(slots[r]) - used.get(r, 0)) > 0))
+        bundle = Bundle(f"{name} {min(resources)}", pods_, free)
+        if pods_:
+            yield from ((number, HeldCard(layout.cards[number], bundle=bundle)) for number in numbers)
+    yield from ((number, HeldCard(layout.cards[number])) for number, one in enumerate(on) if not one)
+
+
+def _together(on: Sequence[set[str]], pods: Sequence[PodUse]) -> list[tuple[set[str], tuple[str, ...]]]:
+    """Resources that are on the same cards or held by the same pods, with all pods that hold some of them."""
+    groups: list[set[str]] = []
+    held = [{resource for resource in use.amounts if is_any_gpu(resource)} for use in pods]
+    for one in (*on, *held):
+        if one:
+            groups = [g for g in groups if not g & one] + [one.union(*(g for g in groups if g & one))]
+    return [
+        (
+            group,
+            tuple(
+                sorted(
+                    f"{use.namespace}/{use.name}" for use, of in zip(pods, held, strict=True) if of & group
+                )
+            ),
+        )
+        for group in groups
+        if any(one & group for one in on)
+    ]
 
 
 def _held(uses: Sequence[CardUse], pods: Sequence[PodUse], strategy: Strategy) -> Iterator[HeldCard]:
@@ -100,9 +152,10 @@ def _held(uses: Sequence[CardUse], pods: Sequence[PodUse], strategy: Strategy) -
 
 
 def _moves(
-    advice: Advice, places: Sequence[tuple[str, int]], uses: Mapping[str, PodUse], inventory: Inventory
+    advice: Advice, places: Sequence[tuple[str, int]], cards: Sequence[HeldCard], inventory: Inventory
 ) -> tuple[Move, ...]:
     """For each pod another node that may take it, and has free all that it asks for."""
+    uses = {f"{use.namespace}/{use.name}": use for use in inventory.pods}
     alone = {places[one.card][0] for one in advice.cleared}
     rooms = [
         room_of(one)
@@ -110,7 +163,8 @@ def _moves(
         if one.node.name not in alone
     ]
     moves = []
-    for pod, card in {pod: one.card for one in reversed(advice.cleared) for pod in one.pods}.items():
+    of = {pod: one.card for one in reversed(advice.cleared) for pod in one.pods}
+    for pod, card in of.items():
         use = uses[pod]
         asks = {resource: amount.number for resource, amount in use.amounts.items()}
         group = Group((pod,), replace(use.where or Pod(), node_name=""), asks, {}, waits=True)
@@ -118,5 +172,7 @@ def _moves(
         holds = {
             resource: int(amount.value) for resource, amount in use.amounts.items() if is_any_gpu(resource)
         }
-        moves.append(Move(pod, *places[card], holds, next((rooms[i].node.name for i in given), None)))
-    return tuple(sorted(moves, key=lambda move: (move.node, move.card, move.pod)))
+        node, number = places[card]
+        on = None if cards[card].bundle else number
+        moves.append(Move(pod, node, on, holds, next((rooms[i].node.name for i in given), None)))
+    return tuple(sorted(moves, key=lambda move: (move.node, move.card or 0, move.pod)))

@@ -1,15 +1,19 @@
 """What a cluster's pods wait for, and which of its cards may be cut for them."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
 from tessera.core.devices.capacity import NodeUse
 from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.known import UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of
+from tessera.core.planning.changes import Way
+from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of, most_wanted
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
@@ -17,6 +21,9 @@ from tessera.core.text import nodes_named
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.operator import MigManagerConfig
+
+_NO_PROFILES: Final = "its MIG strategy is not mixed, so none of its devices has the name of a profile"
 
 
 def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
@@ -36,22 +43,7 @@ class PendingCards:
 
     places: Sequence[NodeCards]
     cards: Sequence[Card]
-    present: Sequence[CardLayout]
     skipped: Sequence[str]
-
-    def undisturbed(self, plan: Plan) -> Plan:
-        """The plan, but cards that it does not use stay as they are."""
-        used = set(plan.used)
-        return replace(
-            plan,
-            cards=tuple(
-                card if number in used else self.present[number] for number, card in enumerate(plan.cards)
-            ),
-            kept=tuple(
-                kept if number in used else self.present[number].instances
-                for number, kept in enumerate(plan.kept)
-            ),
-        )
 
 
 class Pending:
@@ -70,6 +62,10 @@ class Pending:
             groups_of(inventory.pods, since, inventory.rejected.found), self._rooms
         )
 
+    @property
+    def mig_manager(self) -> MigManagerConfig | None:
+        return self._inventory.mig_manager
+
     def words(self) -> Iterator[str]:
         """The demand, for people."""
         demand = self.demand
@@ -86,38 +82,48 @@ class Pending:
         if demand.whole_gpus:
             yield f"whole GPUs that pods wait for ({demand.whole_gpus}) are no part of the plan"
 
+    def fill(self) -> tuple[MigProfile, ...]:
+        """What the rest of a card is best cut into: what the cluster's pods want most, then what they have most of."""
+        have: Counter[MigProfile] = Counter()
+        for name in self._nodes:
+            for resource, number in self._inventory.used(name).items():
+                if number and (profile := MigProfile.of_resource(resource)):
+                    have[profile] += number
+        return most_wanted(self.demand.all, have)
+
     def cards(self) -> PendingCards:
-        """The cards that may be cut; resources of which pods hold some, or could take some that are free, stay."""
+        """The cards that may be cut: what pods hold stays, and as much as waiting pods could take of what is free."""
         places: list[NodeCards] = []
         cards: list[Card] = []
-        present: list[CardLayout] = []
         skipped: dict[str, list[str]] = {}
         # thousands of nodes are cut and used in a few ways
-        known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
+        known: dict[tuple[object, ...], tuple[NodeLayout, tuple[Card, ...]]] = {}
         claimed = self._inventory.dra.holders()
         for name in sorted(self._inventory.gpus):
             node = self._inventory.gpus[name]
-            used = {resource for resource, number in self._inventory.used(name).items() if number}
-            held = self.waiting.given.get(name, frozenset()) | used
-            try:
-                layout = self._inventory.layout(name)
-                if name in claimed:  # by whatever class: not every claim is for an extended resource
-                    held |= {
-                        resource
-                        for resource, slots in layout.slots(node.strategy).items()
-                        if any(slot_name(slot) in claimed[name] for slot in slots)
-                    }
-                key = (tuple(map(id, layout.cards)), node.strategy, held)
-                if key not in known:
-                    known[key] = cards_beside(layout, node.strategy, held)
-            except InvalidInput as error:
-                skipped.setdefault(str(error), []).append(name)
+            held = frozenset(resource for resource, number in self._inventory.used(name).items() if number)
+            given = self.waiting.given.get(name, {})
+            found = self._inventory.known(name)
+            if isinstance(found, UnknownLayout) or node.strategy is not Strategy.MIXED:
+                reason = found.reason if isinstance(found, UnknownLayout) else _NO_PROFILES
+                skipped.setdefault(reason, []).append(name)
                 continue
+            layout = found.layout
+            if name in claimed:  # by whatever class: not every claim is for an extended resource
+                held |= {
+                    resource
+                    for resource, slots in layout.slots(node.strategy).items()
+                    if any(slot_name(slot) in claimed[name] for slot in slots)
+                }
+            whole_only = node.by_mig_manager or not found.placed
+            key = (*map(id, layout.cards), held, *sorted(given.items()), whole_only)
+            if key not in known:
+                known[key] = layout, cards_beside(layout, node.strategy, held, given, whole_only=whole_only)
             queues = self.waiting.queues.get(name, frozenset())
-            places.append(NodeCards(name, range(len(cards), len(cards) + len(layout.cards)), queues))
-            cards += known[key]
-            present += layout.cards
-        return PendingCards(places, cards, present, skipped_nodes(skipped))
+            here = range(len(cards), len(cards) + len(layout.cards))
+            places.append(NodeCards(name, here, queues, way_of(node)))
+            cards += known[key][1]
+        return PendingCards(places, cards, skipped_nodes(skipped))
 
     def after(self, plan: Plan, places: Sequence[NodeCards]) -> PlanEffect:
         """Which of the pods that were planned for get a place, if the scheduler places them so."""
@@ -150,6 +156,10 @@ class Pending:
 
 def room_of(one: NodeUse) -> NodeRoom:
     return NodeRoom(one.node, {name: usage.available.number for name, usage in one.resources.items()})
+
+
+def way_of(node: GpuNode) -> Way:
+    return Way.MIG_MANAGER if node.by_mig_manager else Way.ANNOTATION
 
 
 def skipped_nodes(reasons: Mapping[str, Sequence[str]]) -> list[str]:

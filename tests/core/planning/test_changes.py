@@ -39,9 +39,3 @@ def test_a_whole_gpu_that_is_cut_is_lost():
     """It counts as what it was."""
     change = NodeChange("a", Way.ANNOTATION, NodeLayout((CardLayout(A100),)), NodeLayout((SMALL,)))
     assert (change.removed, change.added) == ({"gpu": 1}, {"1g.10gb": 7})
-
-
-def test_what_is_removed_may_not_be_known():
-    """Then nothing is claimed about it."""
-    change = NodeChange("a", Way.ANNOTATION, None, NodeLayout((SMALL,)))
-    assert (change.removed, change.added) == (None, {"1g.10gb": 7})

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
@@ -40,17 +39,43 @@ def test_what_pods_hold_stays(layout, strategy, held, kept):
     assert [" ".join(str(one.profile) for one in card.kept) for card in cards] == kept
 
 
-@pytest.mark.parametrize(
-    ("held", "why"),
-    [
-        (GPU, "whole GPUs are in use, and the API does not say which ones"),
-        (GPU + ".shared", "its layout is not known for nvidia.com/gpu.shared, which pods hold"),
-    ],
-)
-def test_a_node_with_whole_cards_in_use_is_not_cut(held, why):
-    """Which whole card it is cannot be seen from outside."""
-    with pytest.raises(InvalidInput, match=why):
-        cards_beside(PARTLY, Strategy.MIXED, frozenset({held}))
+@pytest.mark.parametrize("held", [GPU, GPU + ".shared"])
+def test_whole_cards_of_which_some_are_in_use_are_fixed(held):
+    """Which whole card it is cannot be seen from outside; the other cards of the node may be cut."""
+    cut, whole = cards_beside(PARTLY, Strategy.MIXED, frozenset({held}))
+    assert (cut.fixed, whole.fixed) == (False, True)
+    assert [bool(card.kept) for card in (cut, whole)] == [held != GPU, False]
+
+
+def test_what_is_given_out_stays_on_as_few_cards_as_it_can():
+    """No pod has it yet: cards that stay anyway keep it, and other cards of the node are free."""
+    layout = NodeLayout((CardLayout.cut(H200, [ONE] * 7),) * 3 + (CardLayout.cut(H200, [TWO, ONE]),))
+
+    def kept(held, given):
+        resources = frozenset(MIG + name for name in held)
+        cards = cards_beside(layout, Strategy.MIXED, resources, {MIG + "1g.18gb": given}, whole_only=True)
+        return [len(card.kept) for card in cards], [card.fixed for card in cards]
+
+    assert kept([], 8) == ([7, 1, 0, 0], [True, True, False, False])
+    assert kept(["2g.35gb"], 2) == ([1, 0, 0, 2], [True, False, False, True])
+    assert kept(["1g.18gb"], 1) == ([7, 7, 7, 1], [True] * 4)
+
+
+def test_what_is_given_out_of_an_unknown_resource_fixes_all():
+    """The layout does not tell which card it is on."""
+    cards = cards_beside(PARTLY, Strategy.MIXED, frozenset(), {MIG + "1g.18gb": 1}, whole_only=True)
+    assert [card.fixed for card in cards] == [True, True]
+
+
+def test_by_mig_manager_a_card_is_cut_as_a_whole_or_not_at_all():
+    """One device that stays fixes the card; elsewhere there is room beside it."""
+    resources = frozenset({MIG + "2g.35gb"})
+    for whole_only, fixed in ((True, [True, True, False]), (False, [False, False, False])):
+        cards = cards_beside(MIXED, Strategy.MIXED, resources, whole_only=whole_only)
+        assert [card.fixed for card in cards] == fixed
+    wanted = {Wanted(ONE): 9}
+    found = kinds_of(wanted, (ONE,), cards_beside(MIXED, Strategy.MIXED, resources, whole_only=True), [NodeCards("a", range(3))])  # fmt: skip
+    assert [kind is None for kind in found.of_card] == [True, True, False]
 
 
 def test_cards_that_take_the_same_are_of_one_kind():

@@ -12,6 +12,7 @@ from tessera.core.mig.layout import CardLayout, DoesNotFit
 from tessera.core.mig.placement import Instance, Wish, maximal_patterns, place
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
 from tessera.core.planning.kinds import Card, NodeCards, Wanted
 from tessera.core.planning.planner import Objective, Plan, Question
@@ -118,7 +119,7 @@ def test_plans(demand, cards, layouts, sentences):
     """Demand and cards give one plan, and sentences that explain it."""
     found = plan(demand_of(demand), cards)
     assert written(found) == layouts
-    assert explain_plan(found) == sentences
+    assert explain_plan(PlanChanges(found)) == sentences
     assert check_plan(found, demand_of(demand), cards) == []
 
 
@@ -206,7 +207,7 @@ def test_a_plan_is_valid_and_never_worse_than_first_fit(data):
     assert check_plan(found, wanted, cards) == []
     assert score(found) <= first_fit_decreasing(wanted, cards, objective)
     assert plan(dict(reversed(wanted.items())), cards, objective) == found
-    assert all(explain_plan(found))
+    assert all(explain_plan(PlanChanges(found)))
 
 
 def brute_force(wanted: Demand, cards: list[Card], objective: Objective) -> tuple[int, int, int]:
@@ -492,7 +493,7 @@ def test_at_the_bound_the_gap_is_told():
 
     found = plan_question(question(demand_of("3g.71gb=12"), [Card(H200)] * 6), given_up)
     assert not found.optimal
-    assert explain_plan(found)[:2] == [
+    assert explain_plan(PlanChanges(found))[:2] == [
         "0 of 12 devices fit, on 0 of 6 cards; at most 12 devices more could be served",
         "left out: 3g.71gb ×12, no room was found for it",
     ]

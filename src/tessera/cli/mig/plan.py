@@ -13,6 +13,7 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import Output, output_option, warn
 from tessera.cli.common.reading import files_option, read_inventory
+from tessera.cli.mig.plan_cards import node_cards, product_cards
 from tessera.cli.mig.plan_output import (
     DRAWN,
     More,
@@ -24,21 +25,19 @@ from tessera.cli.mig.plan_output import (
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.core.mig.layout import NodeLayout, resolve
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card, NodeCards, Wanted, card_of
+from tessera.core.planning.configurations import PlanChanges, changes_of
+from tessera.core.planning.demand import most_wanted
+from tessera.core.planning.kinds import NodeCards, Wanted
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
 from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import Pending, pending_inventory, skipped_nodes, uncut
-from tessera.kube.object_files import called, objects_in
+from tessera.inventory.pending import Pending, pending_inventory
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
-from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, read_counts
-from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.operator import MigManagerConfig, config_in
 from tessera.solver import highs
 
 _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to read
@@ -62,7 +61,14 @@ _MOST_ADVICE: Final = 999  # of one profile: advice beyond that is too long to f
     multiple=True,
 )
 @option(
-    "--keep", "With --nodes: keep the devices of the nodes' present layouts, and use them for the demand."
+    "--keep",
+    "With --nodes: keep the devices of the nodes' present layouts, and cut only what is free beside them.",
+)
+@option("--leave-rest", "Do not fill the rest of a card that is cut with what is most in demand.")
+@option(
+    "--mig-parted FILE",
+    "The configurations of NVIDIA's mig-manager, instead of those of the cluster's ConfigMap.",
+    "parted",
 )
 @option(
     "--from-pending",
@@ -96,6 +102,8 @@ def command(
     cards: int | None,
     node_files: tuple[str, ...],
     keep: bool,
+    leave_rest: bool,
+    parted: str | None,
     from_pending: bool,
     since: float,
     sources: tuple[str, ...],
@@ -115,6 +123,10 @@ def command(
     With --from-pending free devices go to waiting pods first, as the scheduler could do it, and the plan is for
     the rest. The cards are the cluster's, unless --product or --nodes says otherwise. If a pod holds devices of a profile
     on a node, all devices of that profile stay there, because the command does not know which ones; others may be re-cut.
+    NVIDIA's mig-manager cuts a card only as a whole: on its nodes a card with a device that stays is not cut.
+
+    Every form of output says what is removed and what is added. -o operator prints the commands for NVIDIA's mig-manager: new
+    configurations where none of its own will do, and labels.
 
     \b
     tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
@@ -139,35 +151,58 @@ def command(
         )
     if (max_nodes or max_cards) and (products or not (from_pending or node_files)):
         raise click.UsageError("use --max-nodes and --max-cards only with --from-pending or --nodes")
+    configs = config_in(*reversed(read_text(parted))) if parted else None
     if defragment is not None:
         if products or node_files or not (output.is_document or output.form == "table"):
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
         demanded = read_counts(defragment, "--defragment", _MOST_ADVICE)
         inventory = defragment_inventory(LabelSelector.parse(selector))
+        inventory.mig_manager = configs
         read_inventory(inventory, cluster, sources)
         return print_advice(make_room(demanded, inventory, highs), output)
     ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
-    pending = _pending(cluster, sources, selector, since) if from_pending else None
+    pending = _pending(cluster, sources, selector, since, configs) if from_pending else None
     if pending and not products and not node_files:
-        return _print_pending(pending, ask, output)
+        return _print_pending(pending, ask, output, fill=not leave_rest)
     wanted = pending.demand.all if pending else _read_demand(demand or "")
     if not wanted:
         return 0
-    places, given = _node_cards(node_files, keep=keep) if node_files else ([], [])
+    inventory = Inventory(is_any_gpu, mig_manager=configs)
+    places, given = node_cards(inventory, node_files, keep=keep) if node_files else ([], [])
     if products:
-        more = _product_cards(products, cards, sum(wanted.values()))
+        more = product_cards(products, cards, sum(wanted.values()))
         places.append(NodeCards(None, range(len(given), len(given) + len(more))))
         given += more
     elif not node_files:
         raise click.UsageError("no cards given: --product H200 --cards 4, or --nodes FILE")
-    found = plan(ask({Wanted(profile): count for profile, count in wanted.items()}, given, places), highs)
+    fill = None if leave_rest else pending.fill() if pending else most_wanted(wanted, {})
+    asked = {Wanted(profile): count for profile, count in wanted.items()}
+    found = plan(ask(asked, given, places, fill=fill), highs)
     if products and cards is None and not any("=" in product for product in products):
         places, found = _needed(places, found)
-    return print_plan(found, places, output)
+    changes = _changes(found, places, inventory.mig_manager, max_cards)
+    return print_plan(changes, places, output, More(mig_manager=inventory.mig_manager))
 
 
-def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> Pending:
+def _changes(
+    found: Plan, places: Sequence[NodeCards], configs: MigManagerConfig | None, max_cards: int | None
+) -> PlanChanges:
+    existing = configs.document.configs if configs and configs.document else {}
+    changes = changes_of(found, places, existing, as_planned=max_cards is not None)
+    if changes.new and configs and configs.error:
+        warn(f"mig-manager's configurations are not known: {configs.error}")
+    return changes
+
+
+def _pending(
+    cluster: ClusterChoice,
+    sources: Sequence[str],
+    selector: str,
+    since: float,
+    configs: MigManagerConfig | None,
+) -> Pending:
     inventory = pending_inventory(LabelSelector.parse(selector))
+    inventory.mig_manager = configs
     read_inventory(inventory, cluster, sources)
     earliest = datetime.now(UTC) - timedelta(seconds=since)
     pending = Pending(inventory, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -175,7 +210,7 @@ def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, sinc
     return pending
 
 
-def _print_pending(pending: Pending, ask: Callable[..., Question], output: Output) -> int:
+def _print_pending(pending: Pending, ask: Callable[..., Question], output: Output, *, fill: bool) -> int:
     """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it."""
     if not pending.demand.all:
         return 0
@@ -187,16 +222,18 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     if not pending.waiting.wanted and output.form == "table":
         click.echo("no layout is needed")
         return 0
-    found = cards.undisturbed(plan(ask(pending.waiting.wanted, cards.cards, cards.places), highs))
+    question = ask(pending.waiting.wanted, cards.cards, cards.places, fill=pending.fill() if fill else None)
+    changes = _changes(plan(question, highs), cards.places, pending.mig_manager, question.most_cards)
+    found = changes.plan
     used = set(found.nodes)
     places = [place for place in cards.places if place.name in used]
     outcome = pending.after(found, places)
     fields = {
-        "cost": {"nodes": found.nodes, "cards": len(found.used), "podsToEnd": []},
+        "cost": {"nodes": found.nodes, "cards": changes.cards, "podsToEnd": []},
         "asked": demand_document(pending.demand),
         "waiting": waiting_document(pending.waiting, outcome),
     }
-    return print_plan(found, places, output, More(explain_outcome(outcome), fields))
+    return print_plan(changes, places, output, More(explain_outcome(outcome), fields, pending.mig_manager))
 
 
 def _read_demand(argument: str) -> dict[MigProfile, int]:
@@ -213,55 +250,7 @@ def _needed(places: list[NodeCards], found: Plan) -> tuple[list[NodeCards], Plan
     """The plan without the cards at its end that were not counted and are not needed."""
     start = places[-1].cards.start
     count = max((number + 1 for number in found.used if number >= start), default=start)
-    trimmed = replace(found, cards=found.cards[:count], kept=found.kept[:count])
+    trimmed = replace(
+        found, cards=found.cards[:count], kept=found.kept[:count], present=found.present[:count]
+    )
     return [*places[:-1], NodeCards(None, range(start, count))], trimmed
-
-
-def _product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[Card]:
-    """Cards of products that were named, each with a number; without a number as many as are enough."""
-    found: list[Card] = []
-    for text in products:
-        name, separator, number = text.partition("=")
-        if separator and not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 1024):
-            raise InvalidInput(
-                f"--product {text}: expected a number of cards from 1 to 1024, such as {name}=4"
-            )
-        if not separator and len(products) > 1:
-            raise InvalidInput(f"--product {text}: with several products give the number of each: {text}=4")
-        if separator and cards is not None:
-            raise InvalidInput(f"--product {text} and --cards {cards}: give the number only once")
-        found += [Card(product_named(name))] * (int(number) if separator else cards or enough)
-    return found
-
-
-def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards], list[Card]]:
-    """The cards of nodes; nodes with unknown cards are skipped, with a warning."""
-    places: list[NodeCards] = []
-    cards: list[Card] = []
-    skipped: dict[str, list[str]] = {}
-    for file in files:
-        inventory = Inventory(is_any_gpu)
-        inventory.take(objects_in([file]))
-        for node in inventory.gpus.values():
-            if not node.label:
-                continue
-            try:
-                layout = _node_layout(node, keep=keep)
-            except InvalidInput as error:
-                skipped.setdefault(str(error), []).append(node.name)
-                continue
-            places.append(NodeCards(node.name, range(len(cards), len(cards) + len(layout.cards))))
-            cards += [card_of(card.product, card.instances) for card in layout.cards]
-    warn(*skipped_nodes(skipped))
-    if not cards:
-        why = "no node has cards that could be cut" if skipped else "no node with GPUs"
-        raise InvalidInput(f"{called(*files)}: {why}")
-    return places, cards
-
-
-def _node_layout(node: GpuNode, *, keep: bool) -> NodeLayout:
-    layout = uncut(node)
-    if not keep or not node.layout:
-        return layout
-    wanted = mig.read(node.layout, mig.RUNAI_CONFIG).select()
-    return resolve(wanted, [card.product for card in layout.cards])

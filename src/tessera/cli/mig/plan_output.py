@@ -6,65 +6,96 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tessera.cli.common.output import Output, table, warn
+from tessera.cli.mig.plan_operator import commands
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import NodeChange, Way, difference, profile_counts, total
+from tessera.core.planning.configurations import PlanChanges, parted_entries
 from tessera.core.planning.demand import Demand
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
-from tessera.core.planning.summary import explain_advice, explain_plan
+from tessera.core.planning.summary import counted, explain_advice, explain_plan, in_words
 from tessera.core.planning.waiting import Group, PlanEffect, Waiting
-from tessera.core.text import first_of
+from tessera.core.text import first_of, nodes_named
 from tessera.inventory.defragment import Defragmentation, Move
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.documents import convert
+from tessera.protocol.mig.entries import write_parted
+from tessera.protocol.mig.operator import MigManagerConfig
+from tessera.protocol.mig.plans import card_document, node_document
 
 _SHOWN: Final = 3  # cards, of many
 
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """What is printed beside the plan: sentences, and fields of the document."""
+    """What is printed beside the plan: sentences, and fields of the document; and what is known of mig-manager."""
 
     sentences: Sequence[str] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    mig_manager: MigManagerConfig | None = None
 
 
-NO_MORE: Final = More()
-
-
-def print_plan(plan: Plan, places: Sequence[NodeCards], output: Output, more: More = NO_MORE) -> int:
+def print_plan(changes: PlanChanges, places: Sequence[NodeCards], output: Output, more: More) -> int:
     """Print a plan as it was asked for; exit code 1 when it leaves some of the demand out."""
     places = [place for place in places if place.cards]
-    output.show(lambda: _document(plan, places, more), lambda _: DRAWN[output.form](plan, places, more))
-    return int(bool(plan.left_out))
+    output.show(lambda: document(changes, places, more), lambda _: DRAWN[output.form](changes, places, more))
+    return int(bool(changes.plan.left_out))
 
 
-def _table(plan: Plan, places: Sequence[NodeCards], more: More) -> Iterable[str]:
-    rows: list[tuple[str, ...]] = []
+def _table(changes: PlanChanges, places: Sequence[NodeCards], more: More) -> Iterable[str]:
+    plan, rows = changes.plan, list[tuple[str, ...]]()
     for place in places:
-        alike: dict[tuple[str, str], list[int]] = {}
+        alike: dict[tuple[str, ...], list[int]] = {}
         for number in place.cards:
-            row = (plan.cards[number].product.short_name, _devices(plan, number))
+            row: tuple[str, ...] = (
+                plan.cards[number].product.short_name,
+                _devices(plan, number),
+                _removed(plan, place, number),
+            )
             alike.setdefault(row, []).append(number - place.cards.start)
         for row, numbers in alike.items():
             cards = named_cards(numbers).removeprefix("cards ").removeprefix("card ")
             rows.append((place.name or "", cards, *row))
-    heading: tuple[str, ...] = ("NODE", "CARDS", "PRODUCT", "DEVICES")
+    heading: tuple[str, ...] = ("NODE", "CARDS", "PRODUCT", "DEVICES", "REMOVED")
     if not any(place.name for place in places):
-        heading, rows = heading[1:], [row[1:] for row in rows]
-    sentences = [*explain_plan(plan), *more.sentences]
+        heading, rows = heading[1:-1], [row[1:-1] for row in rows]
+    sentences = [*explain_plan(changes), *more.sentences]
     return [*sentences, "", *table([heading, *rows])] if rows else sentences
 
 
 def _devices(plan: Plan, number: int) -> str:
     kept = Counter(instance.profile for instance in plan.kept[number])
-    new = Counter(instance.profile for instance in plan.cards[number].instances) - kept
+    fills = plan.filled(number)
+    new = Counter(instance.profile for instance in plan.cards[number].instances) - kept - fills
     texts = [f"{profile} ×{kept[profile]} (stays)" for profile in sorted(kept)]
-    return " + ".join(texts + [f"{profile} ×{new[profile]}" for profile in sorted(new)]) or "-"
+    texts += [f"{profile} ×{new[profile]}" for profile in sorted(new)]
+    return " + ".join(texts + [f"{profile} ×{fills[profile]} (fills)" for profile in sorted(fills)]) or "-"
 
 
-def _document(plan: Plan, places: Sequence[NodeCards], more: More) -> dict[str, Any]:
+def _removed(plan: Plan, place: NodeCards, number: int) -> str:
+    before = plan.present[number]
+    if before is None:
+        return "not known" if place.name else "-"
+    less, _ = difference(before, plan.cards[number], cleared=place.way is Way.MIG_MANAGER)
+    return counted(total([less])).replace(", ", " + ") or "-"
+
+
+def document(changes: PlanChanges, places: Sequence[NodeCards], more: More) -> dict[str, Any]:
+    """A plan for scripts, and for `tessera mig apply --plan`."""
+    plan, nodes = changes.plan, changes.nodes
+    cards = [
+        card_document(
+            number - place.cards.start,
+            plan.cards[number],
+            plan.present[number],
+            plan.kept[number],
+            place.name or "",
+        )
+        for place in places
+        for number in place.cards
+    ]
+    filled = (profile_counts(plan.filled(n)) for n in plan.serves)
     return {
         "demand": _counts(plan.demand),
         "served": _counts(plan.served),
@@ -72,29 +103,15 @@ def _document(plan: Plan, places: Sequence[NodeCards], more: More) -> dict[str, 
         "objective": plan.objective.value,
         "optimal": plan.optimal,
         "gap": plan.gaps[0],
-        "explanation": [*explain_plan(plan), *more.sentences],
-        "cost": {"nodes": plan.nodes, "cards": len(plan.used)},
+        "explanation": [*explain_plan(changes), *more.sentences],
+        "cost": {"nodes": plan.nodes, "cards": changes.cards},
         **more.fields,
-        "cards": [_card(plan, place, number) for place in places for number in place.cards],
-    }
-
-
-def _card(plan: Plan, place: NodeCards, number: int) -> dict[str, Any]:
-    layout = plan.cards[number]
-    return {
-        **({"node": place.name} if place.name else {}),
-        "card": number - place.cards.start,
-        "product": layout.product.name,
-        "migEnabled": layout.mig_enabled,
-        "devices": [
-            {
-                "profile": str(instance.profile),
-                "position": instance.position,
-                "size": instance.size,
-                **({"stays": True} if instance in plan.kept[number] else {}),
-            }
-            for instance in layout.instances
-        ],
+        "removed": total(node.removed for node in nodes),
+        "added": total(node.added for node in nodes),
+        "filled": total(profile_counts(node.filled) for node in nodes) if nodes else total(filled),
+        "nodes": [node_document(node) for node in nodes],
+        "configurations": {name: [*map(write_parted, entries)] for name, entries in changes.new.items()},
+        "cards": cards,
     }
 
 
@@ -125,46 +142,92 @@ def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
     return {str(profile): count for profile, count in counts.items()}
 
 
-def _runai(plan: Plan, places: Sequence[NodeCards], _: More) -> Iterable[str]:
-    """One annotation for each node."""
-    for number, place in enumerate(places):
+def _runai(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterable[str]:
+    """One annotation for each node that changes, or for cards of no node."""
+    nodes = changes.nodes
+    layouts = [(node.layout, [f"# node {node.name}", f"# {summary(node)}"]) for node in nodes]
+    if layouts:
+        layouts[0][1].extend(_in_all(nodes))
+    layouts += [(_imagined(changes.plan, place), []) for place in places if not place.name]
+    for number, (layout, comments) in enumerate(layouts):
         if number:
             yield "---"
-        if place.name:
-            yield f"# node {place.name}"
-        yield mig.write(_layouts(plan, [place], mig.SELECTED)).rstrip("\n")
+        yield from comments
+        configs = {mig.SELECTED: entries_of(layout)}
+        yield mig.write(mig.MigDocument(mig.Format.RUNAI, configs)).rstrip("\n")
+    yield from _not_written(changes)
 
 
-def _parted(plan: Plan, places: Sequence[NodeCards], _: More) -> Iterable[str]:
-    """One file with a configuration for each node, named after it."""
-    return [mig.write(convert(_layouts(plan, places), mig.Format.MIG_PARTED).document).rstrip("\n")]
+def _parted(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterable[str]:
+    """One file with a configuration for each node that changes, named after it."""
+    nodes = changes.nodes
+    yield from (f"# node {node.name}: {summary(node)}" for node in nodes)
+    yield from (*_in_all(nodes), *_not_written(changes))
+    configs = {node.name: parted_entries(node.layout) for node in nodes}
+    for place in places:
+        if not place.name:
+            configs[mig.SELECTED] = parted_entries(_imagined(changes.plan, place))
+    if configs:
+        yield mig.write(mig.MigDocument(mig.Format.MIG_PARTED, configs)).rstrip("\n")
 
 
-def _layouts(plan: Plan, places: Sequence[NodeCards], name: str | None = None) -> mig.MigDocument:
-    layouts = [NodeLayout(tuple(plan.cards[number] for number in place.cards)) for place in places]
-    names = [name or place.name or mig.SELECTED for place in places]
-    return mig.MigDocument(mig.Format.RUNAI, dict(zip(names, map(entries_of, layouts), strict=True)))
+def _operator(changes: PlanChanges, _: Sequence[NodeCards], more: More) -> Iterable[str]:
+    """The commands for mig-manager."""
+    nodes = changes.nodes
+    yield from (f"# node {node.name}: {summary(node)}" for node in nodes)
+    yield from (*_in_all(nodes), *_not_written(changes))
+    yield from commands(changes, more.mig_manager)
 
 
-DRAWN: Final[dict[str, Callable[[Plan, Sequence[NodeCards], More], Iterable[str]]]] = {
+def _in_all(nodes: Sequence[NodeChange]) -> list[str]:
+    if len(nodes) < 2:
+        return []
+    return [f"# in all: {in_words(total(one.removed for one in nodes), total(one.added for one in nodes))}"]
+
+
+def _not_written(changes: PlanChanges) -> Iterable[str]:
+    """A layout says what becomes of all cards of a node, so there is none where it is not known what they have now."""
+    if changes.unknown:
+        yield f"# no layout for {nodes_named(changes.unknown)}: how the cards are cut now is not known"
+
+
+def _imagined(plan: Plan, place: NodeCards) -> NodeLayout:
+    return NodeLayout(tuple(plan.cards[number] for number in place.cards))
+
+
+def summary(node: NodeChange) -> str:
+    """What a node loses and gets, in one line."""
+    fills = counted(profile_counts(node.filled))
+    return in_words(node.removed, node.added) + (f" (beside the demand: {fills})" if fills else "")
+
+
+DRAWN: Final[dict[str, Callable[[PlanChanges, Sequence[NodeCards], More], Iterable[str]]]] = {
     "table": _table,
     "runai": _runai,
     "mig-parted": _parted,
+    "operator": _operator,
 }
 
 
 def print_advice(found: Defragmentation, output: Output) -> int:
     """Name the pods whose end makes room; exit code 1 when there is no room even if every pod ends."""
     warn(*found.skipped)
-    if found.moves:
+    if any(move.card is not None for move in found.moves):
         warn("which devices each pod holds is not known: assuming that pods are on as few cards as possible")
+    if any(card.bundle for card in found.cards):
+        warn(
+            "mig-manager cuts whole cards, and on which cards pods are is not known: a card counts as free only when no pod can be on it"
+        )
     output.show(lambda: _advice_document(found), lambda _: _advice_lines(found))
     return int(bool(found.advice.left_out))
 
 
 def _advice_lines(found: Defragmentation) -> list[str]:
     rows: list[tuple[str, ...]] = [("NODE", "CARD", "POD", "HOLDS", "COULD MOVE TO")]
-    rows += [(move.node, str(move.card), move.pod, _holds(move), move.to or "-") for move in found.moves]
+    rows += [
+        (move.node, "?" if move.card is None else str(move.card), move.pod, _holds(move), move.to or "-")
+        for move in found.moves
+    ]
     places = [found.places[one.card] for one in found.advice.cleared]
     cards = first_of([f"{node} card {number}" for node, number in places], _SHOWN)
     lines = [*explain_advice(found.advice), *([f"on {cards}"] if cards else [])]

@@ -5,7 +5,7 @@ mig-manager clears a card whose devices differ, and cuts it again: all that was 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -28,41 +28,39 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """One node of a plan."""
+    """One node of a plan; how its cards are cut now is known."""
 
     name: str
     way: Way
-    present: NodeLayout | None  # None: how its cards are cut now is not known
+    present: NodeLayout
     layout: NodeLayout  # how they will be
     filled: Mapping[MigProfile, int] = field(default_factory=dict)  # of what is added, what nobody asked for
     configuration: str | None = None  # the name of mig-manager's configuration that gives this layout
+    by_card: tuple[tuple[Counts, Counts], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        both = zip(self.present.cards, self.layout.cards, strict=True)
+        by_card = tuple(difference(*one, cleared=self.way is Way.MIG_MANAGER) for one in both)
+        object.__setattr__(self, "by_card", by_card)
 
     @property
-    def removed(self) -> Counts | None:
-        """What the node has and will not have; None where it is not known what it has."""
-        return None if self.present is None else _counted(one for one, _ in self._differences())
+    def removed(self) -> dict[str, int]:
+        return total(one for one, _ in self.by_card)
 
     @property
-    def added(self) -> Counts:
-        return _counted(one for _, one in self._differences())
+    def added(self) -> dict[str, int]:
+        return total(one for _, one in self.by_card)
 
     @property
     def changed(self) -> tuple[int, ...]:
         """The cards that are cut differently, by number."""
-        return tuple(number for number, (less, more) in enumerate(self._differences()) if less or more)
-
-    def _differences(self) -> list[tuple[Counts, Counts]]:
-        before: Sequence[CardLayout | None] = (
-            self.present.cards if self.present else (None,) * len(self.layout.cards)
-        )
-        cleared = self.way is Way.MIG_MANAGER
-        return [difference(*both, cleared=cleared) for both in zip(before, self.layout.cards, strict=True)]
+        return tuple(number for number, both in enumerate(self.by_card) if any(both))
 
 
-def difference(before: CardLayout | None, after: CardLayout, *, cleared: bool) -> tuple[Counts, Counts]:
+def difference(before: CardLayout, after: CardLayout, *, cleared: bool) -> tuple[Counts, Counts]:
     """What is removed from a card, and what is added to it; `cleared`: a card that differs is cleared first."""
-    if before is None:
-        return {}, _devices(after)
+    if before is after:
+        return {}, {}
     if cleared:
         same = before.mig_enabled == after.mig_enabled and before.counts == after.counts
         return ({}, {}) if same else (_devices(before), _devices(after))
@@ -70,9 +68,12 @@ def difference(before: CardLayout | None, after: CardLayout, *, cleared: bool) -
     return _named(old - new), _named(new - old)
 
 
-def total(counts: Iterable[Counts]) -> dict[str, int]:
+def total(some: Iterable[Counts]) -> dict[str, int]:
     """All of them together, the smallest profile first and whole cards last."""
-    return dict(_counted(counts))
+    counts: Counter[str] = Counter()
+    for one in some:
+        counts.update(one)
+    return {name: counts[name] for name in sorted(counts, key=_order)}
 
 
 def profile_counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
@@ -91,13 +92,6 @@ def _named(slots: Iterable[Slot]) -> Counts:
     return Counter(str(slot.instance.profile) if slot.instance else short(WHOLE_GPU) for slot in slots)
 
 
-def _counted(some: Iterable[Counts]) -> Counts:
-    counts: Counter[str] = Counter()
-    for one in some:
-        counts.update(one)
-    whole = short(WHOLE_GPU)
-    return {name: counts[name] for name in sorted(counts, key=lambda one: (one == whole, _order(one)))}
-
-
-def _order(name: str) -> tuple[int, int, int, str]:
-    return (0, 0, 0, "") if name == short(WHOLE_GPU) else MigProfile.parse(name).rank
+def _order(name: str) -> tuple[bool, tuple[int, int, int, str]]:
+    whole = name == short(WHOLE_GPU)
+    return whole, (0, 0, 0, "") if whole else MigProfile.parse(name).rank

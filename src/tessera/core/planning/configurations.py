@@ -1,4 +1,4 @@
-"""Which of mig-manager's configurations gives a node what a plan wants of it, and what to call a new one.
+"""What a plan makes of each node, and which of mig-manager's configurations gives a node that.
 
 mig-manager cuts a node as one named configuration says, and the ConfigMap that holds them has some already. One that serves
 all that the plan serves on the node is taken, with whatever else it makes; else the plan's own layout becomes a new entry. Its
@@ -8,18 +8,38 @@ name is made of its content: nodes that are cut alike share it, and the same pla
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, resolve
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import NodeChange, Way
+from tessera.core.planning.kinds import NodeCards
+from tessera.core.planning.planner import Plan
 
 Configs = Mapping[str, tuple[LayoutEntry, ...]]
 
 OURS: Final = "tessera-"  # what the names of entries begin with that Tessera adds to mig-manager's ConfigMap
 _DIGITS: Final = 8  # of the hash: a ConfigMap holds few entries
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChanges:
+    """A plan, and the nodes that it changes."""
+
+    plan: Plan  # its cards as they really will be: a configuration may give more than the plan asks for
+    nodes: tuple[NodeChange, ...] = ()
+    new: Configs = field(default_factory=dict)  # configurations that mig-manager does not have yet
+    # an existing configuration → how many devices it would serve of those that new ones serve
+    instead: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()  # nodes that the plan uses, whose layout is not known
+
+    @property
+    def cards(self) -> int:
+        """How many cards are cut."""
+        return sum(len(node.changed) for node in self.nodes) if self.nodes else len(self.plan.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +51,53 @@ class Choice:
     new: bool  # the ConfigMap does not have it yet
     # an existing configuration that serves some of it, where none serves all: its name and how many devices
     instead: tuple[str, int] | None = None
+
+
+def changes_of(
+    plan: Plan, places: Sequence[NodeCards], configs: Configs, *, as_planned: bool = False
+) -> PlanChanges:
+    """The nodes that a plan changes; those of mig-manager get a configuration. `as_planned`: no other cards may change than the plan's."""
+    cards, kept = list(plan.cards), list(plan.kept)
+    nodes, unknown, new = [], [], dict[str, tuple[LayoutEntry, ...]]()
+    instead: dict[str, tuple[int, int]] = {}
+    known: dict[tuple[object, ...], Choice] = {}  # thousands of nodes are cut alike
+    for place in places:
+        here = place.cards
+        used = [number for number in here if number in plan.serves]
+        if place.name is None or not used:
+            continue
+        present = [plan.present[number] for number in here]
+        before = NodeLayout(tuple(one for one in present if one))
+        if len(before.cards) < len(here):
+            unknown.append(place.name)
+            continue
+        layout = NodeLayout(tuple(plan.cards[here.start : here.stop]))
+        serves = sum((Counter(plan.serves[number]) for number in used), Counter[MigProfile]())
+        choice = None
+        if place.way is Way.MIG_MANAGER:
+            fixed = [n - here.start for n in here if n in plan.fixed or (as_planned and n not in plan.serves)]
+            key = (*map(id, layout.cards), *map(id, present), *fixed, *serves.items())
+            if key not in known:
+                known[key] = choose(layout, before, fixed, serves, configs)
+            choice = known[key]
+            layout = choice.layout
+        change = NodeChange(place.name, place.way, before, layout, {}, choice.name if choice else None)
+        if not change.changed:  # what is free there already serves it
+            continue
+        every = _made(layout, range(len(here)))
+        added = Counter({p: n for p in every if (n := change.added.get(str(p), 0))})
+        nodes.append(replace(change, filled=added - serves))
+        for number, card in zip(here, layout.cards, strict=True):
+            if card != cards[number]:
+                cards[number], kept[number] = card, ()
+        if choice and choice.new:
+            new[choice.name] = parted_entries(layout)
+        if choice and choice.instead:
+            name, count = choice.instead
+            some, all_ = instead.get(name, (0, 0))
+            instead[name] = (some + count, all_ + serves.total())
+    real = replace(plan, cards=tuple(cards), kept=tuple(kept))
+    return PlanChanges(real, tuple(nodes), new, instead, tuple(unknown))
 
 
 def choose(

@@ -94,3 +94,9 @@ def wanting(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPods]
             counted[one.use.namespace] += number * each
             found += [one.use] * number
     return found
+
+
+def most_wanted(wanted: Mapping[MigProfile, int], have: Mapping[MigProfile, int]) -> tuple[MigProfile, ...]:
+    """Profiles by how many are wanted in all, served or not; then by how many pods have. Of equals the larger goes first."""
+    every = sorted({*wanted, *have}, reverse=True)
+    return tuple(sorted(every, key=lambda one: (-wanted.get(one, 0), -have.get(one, 0))))

@@ -1,7 +1,7 @@
 """Cards in the same state are one kind with a count, and nodes with the same cards one type.
 
-What a card can take decides its kind: the patterns that fit beside what it keeps, whether it is empty, and whom
-devices on its node serve. Cards that no demand fits on are of no kind. A cluster of 40,000 cards has some dozens of
+What a card can take decides its kind: the patterns that fit beside what it keeps, whether it keeps something, what it loses, and whom
+devices on its node serve. Cards that no demand fits on, and those that must not be cut, are of no kind. A cluster of 40,000 cards has some dozens of
 kinds, and the planner's program grows with those.
 """
 
@@ -9,51 +9,89 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
-from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Instance, Pattern, maximal_patterns
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import Way
 
 ANYWHERE: Final = 0  # the queue of a demand that may go to every node
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card to be cut: its product, and the devices on it that stay where they are."""
+    """A card to be cut: its product, the devices on it that stay where they are, and how it is cut now."""
 
     product: Product
     kept: tuple[Instance, ...] = ()
+    present: CardLayout | None = None  # None: it is not known, or the card is only imagined
+    fixed: bool = False  # never cut: pods may hold any of it
+    whole_only: bool = (
+        False  # mig-manager clears a card before it cuts it: with a device that stays, it is fixed
+    )
 
     def __post_init__(self) -> None:
         layout = CardLayout(self.product, mig_enabled=True, instances=self.kept)
         object.__setattr__(self, "kept", layout.instances)  # the same, in order
+        object.__setattr__(self, "fixed", self.fixed or (self.whole_only and bool(self.kept)))
+
+    @property
+    def idle(self) -> tuple[Instance, ...]:
+        """Devices on it that need not stay."""
+        return tuple(one for one in self.present.instances if one not in self.kept) if self.present else ()
+
+    @property
+    def at_stake(self) -> int:
+        """The memory slices of devices that are lost at most when the card is cut; of a whole GPU all."""
+        if self.present is None or self.present.mig_enabled:
+            return sum(one.size for one in self.idle)
+        return self.product.memory_slices
 
 
 card_of = lru_cache(maxsize=4096)(Card)  # the same object for the same state: each is looked at once
 
 
-def cards_beside(layout: NodeLayout, strategy: Strategy, held: frozenset[str]) -> tuple[Card, ...]:
-    """A node's cards, each with the devices that stay: those of resources of which some are held.
+def cards_beside(
+    layout: NodeLayout,
+    strategy: Strategy,
+    held: frozenset[str],
+    given: Mapping[str, int] = MappingProxyType({}),
+    *,
+    whole_only: bool = False,
+) -> tuple[Card, ...]:
+    """A node's cards, each with the devices that stay: all of resources of which pods hold some, and as many as were given out.
 
-    Where something is held that the layout does not tell of, all stay.
+    Which ones pods hold is not known, so a whole GPU stays whole where pods hold some. Where something is held or given out that the
+    layout does not tell of, all stay.
     """
     slots = layout.slots(strategy)
-    unknown = sorted(held - slots.keys())
+    all_stay = not {*held, *given} <= slots.keys()
+    staying = {slot for name, some in slots.items() if all_stay or name in held for slot in some}
+    for name in sorted(given.keys() & slots.keys()):
+        if (
+            name not in held
+        ):  # no pod has one yet: which ones are for it can be chosen, on cards that stay anyway
+            busy = {slot.card for slot in staying}
+            staying.update(sorted(slots[name], key=lambda one: one.card not in busy)[: given[name]])
     stay: list[list[Instance]] = [[] for _ in layout.cards]
-    for slot in (slot for resource in (slots if unknown else held) for slot in slots[resource]):
+    whole = set()
+    for slot in staying:
         if slot.instance is None:
-            raise InvalidInput(
-                f"its layout is not known for {unknown[0]}, which pods hold"
-                if unknown
-                else "whole GPUs are in use, and the API does not say which ones"
-            )
-        stay[slot.card].append(slot.instance)
+            whole.add(slot.card)
+        else:
+            stay[slot.card].append(slot.instance)
     return tuple(
-        card_of(card.product, tuple(sorted(some, key=lambda one: one.position)))
-        for card, some in zip(layout.cards, stay, strict=True)
+        card_of(
+            card.product,
+            tuple(sorted(some, key=lambda one: one.position)),
+            card,
+            fixed=number in whole,
+            whole_only=whole_only,
+        )
+        for number, (card, some) in enumerate(zip(layout.cards, stay, strict=True))
     )
 
 
@@ -64,6 +102,7 @@ class NodeCards:
     name: str | None
     cards: range
     queues: frozenset[int] = frozenset({ANYWHERE})
+    way: Way = Way.ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +115,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A pattern that the cards of a kind can be cut into, and the memory slices that it leaves unused."""
+    """A pattern that the cards of a kind can be cut into, the memory slices that it leaves unused, and those of devices that it removes."""
 
     pattern: Pattern
     waste: int
+    lost: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +170,8 @@ def kinds_of(
 def _kind(
     card: Card, queues: frozenset[int], wanted: Mapping[Wanted, int], profiles: tuple[MigProfile, ...]
 ) -> CardKind | None:
+    if card.fixed:
+        return None
     most = []
     for profile in profiles:
         shape = card.product.shape(profile)
@@ -137,9 +179,10 @@ def _kind(
         most.append(min(asked, shape.most) if shape else 0)
     sizes = [shape.size if (shape := card.product.shape(profile)) else 0 for profile in profiles]
     free = card.product.memory_slices - sum(instance.size for instance in card.kept)
-    columns = tuple(
-        Column(pattern, free - sum(size * count for size, count in zip(sizes, pattern, strict=True)))
-        for pattern in maximal_patterns(card.product, card.kept, profiles, tuple(most))
-        if any(pattern)
-    )
-    return CardKind(columns, not card.kept, queues) if columns else None
+    at_stake, whole = card.at_stake, card.present is not None and not card.present.mig_enabled
+    columns = []
+    for pattern in maximal_patterns(card.product, card.kept, profiles, tuple(most)):
+        if any(pattern):
+            waste = free - sum(size * count for size, count in zip(sizes, pattern, strict=True))
+            columns.append(Column(pattern, waste, at_stake if whole else max(0, at_stake - waste)))
+    return CardKind(tuple(columns), not card.kept, queues) if columns else None

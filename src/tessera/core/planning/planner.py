@@ -3,19 +3,22 @@
 Given counts of profiles and cards (empty, or with devices that must stay where they are), a plan says how to cut
 each card so that all of the demand is served on the fewest cards, or, where it does not all fit, so that the most
 of it is. Cards that hold devices already cost nothing extra: empty cards stay whole as long as they can. Among
-plans that are as good, the fewest nodes are touched; among those, cards are filled to the brim one after the other,
-so that what is left free is in one piece. Nodes differ in whom they serve: demand comes in queues, and a device on a
+plans that are as good, those go first that remove the least of what is idle, then those that touch the fewest nodes; among those, cards are
+filled to the brim one after the other, so that what is left free is in one piece. The rest of a card that is cut anyway is filled with what is
+most in demand. Nodes differ in whom they serve: demand comes in queues, and a device on a
 node that does not serve its queue is no help.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import MAX_SLICES, Product
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, Pattern, Wish
+from tessera.core.mig.placement import place as places_for
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import Card, Kinds, NodeCards, Wanted, kinds_of
 from tessera.core.planning.program import Program, Solver, Sum, minimise
@@ -40,6 +43,9 @@ class Question:
     objective: Objective = Objective.DEVICES
     most_nodes: int | None = None
     most_cards: int | None = None
+    fill: tuple[MigProfile, ...] | None = (
+        None  # what the rest of a card is filled with, first of all; None: nothing
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +54,19 @@ class Plan:
 
     demand: Mapping[MigProfile, int]
     products: tuple[Product, ...]  # of the cards that there were to choose from
-    cards: tuple[CardLayout, ...]  # as the cards were given; one that is not needed has MIG off
-    kept: tuple[tuple[Instance, ...], ...]
+    # in the order in which cards were given: one that is not needed stays as it is, or has MIG off where that is not known
+    cards: tuple[CardLayout, ...]
+    present: tuple[CardLayout | None, ...]
+    kept: tuple[tuple[Instance, ...], ...]  # what stays where it is
+    fixed: frozenset[int]  # cards that must not be cut
     served: Mapping[MigProfile, int]
     left_out: Mapping[MigProfile, int]
     objective: Objective
-    used: tuple[int, ...]  # the cards that serve some of the demand
+    serves: Mapping[int, Mapping[MigProfile, int]]  # card → what of the demand it serves; the rest fills it
+    opened: tuple[int, ...]  # of those, the ones on which nothing had to stay
     nodes: tuple[str, ...]  # whose cards these are, where they have a name
     # by how much each goal could be better at most: what stays unserved by the objective, by the other one,
-    # empty cards, nodes, unused slices; 0: nothing better exists
+    # cards on which nothing stays, slices that are lost, nodes, unused slices; 0: nothing better exists
     gaps: tuple[int, ...]
     named: bool = False  # cards are of nodes with names
 
@@ -66,8 +76,15 @@ class Plan:
         return not any(self.gaps[:_PROMISED])
 
     @property
-    def opened(self) -> tuple[int, ...]:
-        return tuple(number for number in self.used if not self.kept[number])
+    def used(self) -> tuple[int, ...]:
+        """The cards that serve some of the demand."""
+        return tuple(self.serves)
+
+    def filled(self, number: int) -> Counter[MigProfile]:
+        """What a card gets that nobody asked for."""
+        new = Counter(one.profile for one in self.cards[number].instances)
+        stays = Counter(one.profile for one in self.kept[number])
+        return new - stays - Counter(self.serves.get(number, {}))
 
 
 def plan(question: Question, solve: Solver) -> Plan:
@@ -83,15 +100,19 @@ def plan(question: Question, solve: Solver) -> Plan:
     added = _assign(model, answer.values, question.places)
     demand = {p: sum(n for one, n in wanted.items() if one.profile == p) for p in reversed(profiles)}
     served = {p: sum(pattern[i] for pattern in added.values()) for i, p in enumerate(profiles)}
+    cards, kept = _layouts(question.cards, profiles, added, question.fill)
     return Plan(
         demand=demand,
         products=tuple({id(card.product): card.product for card in question.cards}.values()),
-        cards=_layouts(question.cards, profiles, added),
-        kept=tuple(card.kept for card in question.cards),
+        cards=cards,
+        present=tuple(card.present for card in question.cards),
+        kept=kept,
+        fixed=frozenset(number for number, card in enumerate(question.cards) if card.fixed),
         served={p: served[p] for p in demand if served[p]},
         left_out={p: demand[p] - served[p] for p in demand if demand[p] > served[p]},
         objective=question.objective,
-        used=tuple(sorted(added)),
+        serves={n: {p: c for p, c in zip(profiles, added[n], strict=True) if c} for n in sorted(added)},
+        opened=tuple(number for number in sorted(added) if not question.cards[number].kept),
         nodes=tuple(
             place.name for place in question.places if place.name and any(n in added for n in place.cards)
         ),
@@ -150,7 +171,7 @@ class _Model:
                 self.program.at_most(getting | made, 0)
 
     def goals(self, objective: Objective) -> list[Sum]:
-        """What is to be small, most important first: unserved devices and memory, empty cards, nodes, waste."""
+        """What is to be small, most important first: unserved devices and memory, cards that are opened, lost slices, nodes, waste."""
         devices = dict.fromkeys(self.gets.values(), -1)
         memory = {amount: -one.profile.memory_gb for (_, one), amount in self.gets.items()}
         columns = [
@@ -161,6 +182,7 @@ class _Model:
         return [
             *((devices, memory) if objective is Objective.DEVICES else (memory, devices)),
             {cut: 1 for cut, _, kind in columns if kind.empty},
+            {cut: column.lost for cut, column, _ in columns if column.lost},
             dict.fromkeys(self.touched.values(), 1),
             {cut: column.waste for cut, column, _ in columns if column.waste},
         ]
@@ -201,22 +223,50 @@ def _assign(model: _Model, values: Sequence[int], places: Sequence[NodeCards]) -
 
 
 def _layouts(
-    cards: Sequence[Card], profiles: Sequence[MigProfile], added: Mapping[int, Pattern]
-) -> tuple[CardLayout, ...]:
-    """Every card with what it gets; thousands of cards are few objects that get few patterns."""
-    known: dict[tuple[int, Pattern], CardLayout] = {}
-    layouts = []
+    cards: Sequence[Card],
+    profiles: Sequence[MigProfile],
+    added: Mapping[int, Pattern],
+    fill: tuple[MigProfile, ...] | None,
+) -> tuple[tuple[CardLayout, ...], tuple[tuple[Instance, ...], ...]]:
+    """Every card with what it gets, and what of it stays; thousands of cards are few objects that get few patterns."""
+    known: dict[tuple[int, Pattern], tuple[CardLayout, tuple[Instance, ...]]] = {}
+    found = []
     for number, card in enumerate(cards):
         key = (id(card), added.get(number, ()))
         if key not in known:
-            known[key] = _layout(card, profiles, key[1])
-        layouts.append(known[key])
-    return tuple(layouts)
+            known[key] = _layout(card, profiles, key[1], fill)
+        found.append(known[key])
+    return tuple(layout for layout, _ in found), tuple(kept for _, kept in found)
 
 
-def _layout(card: Card, profiles: Sequence[MigProfile], pattern: Pattern) -> CardLayout:
-    if not pattern and not card.kept:
-        return CardLayout(card.product)
-    kept = [Wish(i.profile, i.position, i.size) for i in card.kept]
-    new = [Wish(profile) for profile, count in zip(profiles, pattern, strict=False) for _ in range(count)]
-    return CardLayout.cut(card.product, [*kept, *new])
+def _layout(
+    card: Card, profiles: Sequence[MigProfile], pattern: Pattern, fill: tuple[MigProfile, ...] | None
+) -> tuple[CardLayout, tuple[Instance, ...]]:
+    """A card as it will be, and what stays on it: what must, and what is in nobody's way."""
+    if not pattern:
+        if card.present is not None:
+            return card.present, card.present.instances
+        return CardLayout(card.product, bool(card.kept), card.kept), card.kept
+    wishes = [_placed(one) for one in card.kept]
+    wishes += [Wish(profile) for profile, count in zip(profiles, pattern, strict=True) for _ in range(count)]
+    if not card.whole_only:
+        for one in sorted(card.idle, key=lambda one: (-one.size, one.position)):
+            wishes += _more(card.product, wishes, _placed(one), 1)
+    if fill is not None:  # what nobody asks for was there before, or is not made
+        for profile in dict.fromkeys((*fill, *sorted({one.profile for one in card.idle}, reverse=True))):
+            wishes += _more(card.product, wishes, Wish(profile))
+    layout = CardLayout.cut(card.product, wishes)
+    before = () if card.whole_only or card.present is None else card.present.instances
+    return layout, tuple(one for one in layout.instances if one in card.kept or one in before)
+
+
+def _more(product: Product, wishes: Sequence[Wish], wish: Wish, most: int = MAX_SLICES) -> list[Wish]:
+    """As many more of one as fit beside the others."""
+    more: list[Wish] = []
+    while len(more) < most and places_for(product, [*wishes, *more, wish]) is not None:
+        more.append(wish)
+    return more
+
+
+def _placed(one: Instance) -> Wish:
+    return Wish(one.profile, one.position, one.size)

@@ -8,6 +8,8 @@ from tessera.core.mig.layout import named_cards
 from tessera.core.mig.misfit import a, explain_misfit
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import Counts, profile_counts, total
+from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
 from tessera.core.planning.waiting import Group, PlanEffect, Waiting
@@ -17,8 +19,9 @@ _SHOWN: Final = 3  # names, of many
 _NOUNS: Final = {False: "waiting pod", True: "rejected pod"}  # by whether they were rejected
 
 
-def explain_plan(plan: Plan) -> list[str]:
-    """What fits, whether more could, what is left out and why, what is not needed."""
+def explain_plan(changes: PlanChanges) -> list[str]:
+    """What fits, whether more could, what is left out and why, what goes and comes, what is not needed."""
+    plan = changes.plan
     asked, served, used = sum(plan.demand.values()), sum(plan.served.values()), set(plan.used)
     where = f"{len(used)} of {number_of(len(plan.cards), 'card')}"
     if plan.left_out:
@@ -36,21 +39,66 @@ def explain_plan(plan: Plan) -> list[str]:
     sentences += [
         f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
     ]
-    if plan.nodes:
-        sentences.append(f"to change: {number_of(len(used), 'card')} of {_named(plan.nodes, 'node')}")
-    spare = [number for number in range(len(plan.cards)) if number not in used and not plan.kept[number]]
+    if plan.left_out and plan.fixed:
+        sentences.append(f"not cut: {number_of(len(plan.fixed), 'card')}, because what is there must stay")
+    sentences += explain_changes(changes)
+    spare = [
+        number
+        for number, card in enumerate(plan.cards)
+        if number not in used and number not in plan.fixed and not card.instances
+    ]
     if spare:
-        sentences.append(
-            f"not needed: {number_of(len(spare), 'empty card') if plan.named else named_cards(spare)}"
-        )
+        noun = "empty card" if all(plan.present[number] for number in spare) else "card"
+        sentences.append(f"not needed: {number_of(len(spare), noun) if plan.named else named_cards(spare)}")
     return sentences
+
+
+def explain_changes(changes: PlanChanges) -> list[str]:
+    """What the plan removes and adds on nodes, and by which configurations of mig-manager."""
+    plan, nodes, sentences = changes.plan, changes.nodes, []
+    if nodes:
+        cards = number_of(changes.cards, "card")
+        sentences.append(f"to change: {cards} of {_named([node.name for node in nodes], 'node')}")
+        removed, added = total(node.removed for node in nodes), total(node.added for node in nodes)
+        sentences.append(in_words(removed, added))
+    if changes.unknown:
+        names = _named(changes.unknown, "node")
+        sentences.append(f"no layout is written for {names}: how the cards are cut now is not known")
+    fills = total(profile_counts(node.filled) for node in nodes)
+    if not nodes:
+        fills = total(profile_counts(plan.filled(number)) for number in plan.serves)
+    if fills:
+        verb = "fills" if sum(fills.values()) == 1 else "fill"
+        sentences.append(f"beside the demand: {counted(fills)} {verb} the rest of cut cards")
+    by_name: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.configuration:
+            by_name.setdefault(node.configuration, []).append(node.name)
+    for name, some in list(by_name.items())[:_SHOWN]:
+        exists = "a new one (-o operator prints it)" if name in changes.new else "which exists"
+        sentences.append(f"mig-manager's configuration of {_named(some, 'node')}: {name}, {exists}")
+    if (more := len(by_name) - _SHOWN) > 0:
+        sentences.append(f"mig-manager's configurations of other nodes: {more} more")
+    for name, (count, of) in changes.instead.items():
+        sentences.append(f"{name} serves {count} of {number_of(of, 'device')} and needs no new configuration")
+    return sentences
+
+
+def in_words(removed: Counts, added: Counts) -> str:
+    """`removed: 1g.10gb ×7; added: 1g.10gb ×3, 4g.40gb ×1`."""
+    return f"removed: {counted(removed) or 'nothing'}; added: {counted(added) or 'nothing'}"
+
+
+def counted(counts: Counts) -> str:
+    return ", ".join(f"{name} ×{count}" for name, count in counts.items())
 
 
 def _fewest(plan: Plan) -> str:
     opened = len(plan.opened)
     if not opened:
         return "no empty card is cut"
-    cards = "cards" if not any(plan.kept) else "empty cards"
+    idle = any((present := plan.present[number]) and present.instances for number in plan.opened)
+    cards = "idle cards" if idle else "cards" if not any(plan.kept) else "empty cards"
     gap = min(plan.gaps[2], opened)
     return f"at most {gap} {cards} fewer would suffice" if gap else f"fewer {cards} do not suffice"
 
@@ -117,7 +165,7 @@ def explain_advice(advice: Advice) -> list[str]:
     if not pods:
         sentences = [f"{room} is there; no pod must end"]
     else:
-        fewer = "fewer do not suffice"
+        fewer = "fewer do not suffice" if advice.certain else "fewer do not suffice for certain"
         if advice.gaps[1]:
             fewer = f"at most {advice.gaps[1]} fewer would suffice"
         sentences = [f"{room}: {number_of(pods, 'pod')} must end or move; {fewer}"]

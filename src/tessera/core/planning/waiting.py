@@ -79,7 +79,7 @@ class Waiting:
     free: tuple[Group, ...]  # could go to free devices
     hopeless: tuple[tuple[Group, str], ...]  # no layout helps them, and why
     to_plan: tuple[tuple[Group, int], ...]  # and their queues
-    given: Mapping[str, frozenset[str]]  # node → the resources of it of which some were given out
+    given: Mapping[str, Mapping[str, int]]  # node → how many devices of which resources were given out
     queues: Mapping[str, frozenset[int]]  # node → the queues that it serves
 
     @property
@@ -178,16 +178,16 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
         tuple(free),
         tuple(hopeless),
         tuple(to_plan),
-        {rooms[i].node.name: frozenset(some) for i, some in given.items()},
+        {rooms[i].node.name: dict(some) for i, some in given.items()},
         {rooms[i].node.name: frozenset(some) for i, some in serves.items()},
     )
 
 
 def settle(
     groups: Sequence[Group], may: Sequence[Sequence[int]], rooms: Sequence[NodeRoom]
-) -> tuple[list[Group], dict[int, set[str]]]:
+) -> tuple[list[Group], dict[int, Counter[str]]]:
     """Give rooms to pods, those that exist and have the fewest nodes to go to first; who is left, and what was given where."""
-    rest, given = list(groups), dict[int, set[str]]()
+    rest, given = list(groups), dict[int, Counter[str]]()
     # only nodes that have some of a device are looked at, and few have
     having: dict[str, set[int]] = {}
     for i, room in enumerate(rooms):
@@ -205,7 +205,8 @@ def settle(
             for i in (i for i in may[index] if left and i in some):
                 if pods := rooms[i].fits(asks, left):
                     rooms[i].take(asks, pods)
-                    given.setdefault(i, set()).update(devices)
+                    taken = {resource: pods * int(asks[resource]) for resource in devices}
+                    given.setdefault(i, Counter()).update(taken)
                     left -= pods
         rest[index] = group.fewer(len(group.names) - left)
     return rest, given

@@ -42,11 +42,11 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
     pending = Pending(replace(seen.inventory, pods=[waiting]), "9")
     cards = pending.cards()
     if pending.waiting.wanted and cards.cards:
-        found = cards.undisturbed(plan(Question(pending.waiting.wanted, cards.cards, cards.places), solve))
+        found = plan(Question(pending.waiting.wanted, cards.cards, cards.places), solve)
         places = [place for place in cards.places if place.name in found.nodes]
         if pending.after(found, places).placed:
             for place in places:
-                changed = [n for n in place.cards if found.cards[n] != cards.present[n]]
+                changed = [n for n in place.cards if found.cards[n] != found.present[n]]
                 cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
                 text = f"node {place.name} is re-cut ({cut}{_known_from(seen, place)}); pods that run keep what they hold"
                 form = "mig-parted" if seen.inventory.gpus[place.name or ""].by_mig_manager else "runai"

@@ -6,8 +6,8 @@ cards: [{node: gpu-0, card: 0, product: NVIDIA A100-80GB, migEnabled: true, devi
          present: {migEnabled: true, devices: […]}}]
 ```
 
-A card without `present` stays as it is; `present: null` says that it is not known how the card is cut now, and so does `removed: null`
-of its node. The document says more (the demand, what is served, sentences), which is for people and scripts.
+A card without `present` stays as it is. Cards of nodes that are not among `nodes` are only told of: they stay, they are of no node, or it is
+not known how they are cut now (`present: null`). The document says more (the demand, what is served, sentences), which is for people and scripts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,13 +45,13 @@ class _Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     migEnabled: bool  # noqa: N815 # as in the document
     devices: list[_Device]
     node: str = ""
-    present: _Cut | None | msgspec.UnsetType = msgspec.UNSET
+    present: _Cut | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     way: Way
-    removed: dict[str, _Natural] | None
+    removed: dict[str, _Natural]
     added: dict[str, _Natural]
     filled: dict[str, _Natural]
     configuration: str | msgspec.UnsetType = msgspec.UNSET
@@ -112,10 +112,8 @@ def read_plan(text: str, where: str = "plan") -> tuple[NodeChange, ...]:
     for card in plan.cards:
         cards.setdefault(card.node, []).append(card)
     changes = [_change(node, cards.pop(node.name, []), f"{where}: node {node.name}") for node in plan.nodes]
-    if cards:
-        name = next(iter(cards))
-        whose = f"of node {name}, which is not among its nodes" if name else "of no node"
-        raise InvalidInput(f"{where}: the plan has cards {whose}")
+    if other := [card.node for some in cards.values() for card in some if card.present]:
+        raise InvalidInput(f"{where}: cards of node {other[0]} change, which is not among the plan's nodes")
     return tuple(changes)
 
 
@@ -124,28 +122,23 @@ def _change(node: _Node, cards: Sequence[_Card], where: str) -> NodeChange:
         raise InvalidInput(f"{where}: expected its cards, numbered from 0 in their order")
     try:
         layout = NodeLayout(tuple(_layout(card, product_named(card.product)) for card in cards))
-        present = [
-            now if card.present is msgspec.UNSET else card.present and _layout(card.present, now.product)
+        present = tuple(
+            now if card.present is msgspec.UNSET else _layout(card.present, now.product)
             for card, now in zip(cards, layout.cards, strict=True)
-        ]
+        )
         filled = {MigProfile.parse(name): count for name, count in node.filled.items()}
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from error
-    known = [card for card in present if card is not None]
-    if known and len(known) < len(cards):
-        raise InvalidInput(
-            f"{where}: `present` is null for some of its cards; it is known for all or for none"
-        )
     configuration = None if node.configuration is msgspec.UNSET else node.configuration
-    change = NodeChange(
-        node.name, node.way, NodeLayout(tuple(known)) if known else None, layout, filled, configuration
-    )
+    change = NodeChange(node.name, node.way, NodeLayout(present), layout, filled, configuration)
     if (change.removed, change.added) != (node.removed, node.added):
         raise InvalidInput(f"{where}: `removed` and `added` are not what its cards say")
     return change
 
 
-def _layout(card: _Card | _Cut, product: Product) -> CardLayout:
+def _layout(card: _Card | _Cut | None, product: Product) -> CardLayout:
+    if card is None:
+        raise InvalidInput("how its cards are cut now is not known (`present` is null)")
     wishes = [Wish(MigProfile.parse(one.profile), one.position, one.size) for one in card.devices]
     if card.migEnabled:
         return CardLayout.cut(product, wishes)

@@ -1,0 +1,325 @@
+"""`tessera mig plan` in clusters of NVIDIA's operator: nodes as it leaves them, cut by mig-manager."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tessera.protocol import yaml
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.plans import read_plan
+from tests.build import MIG
+from tests.inventory.objects import pod
+
+CONFIG = """\
+version: v1
+mig-configs:
+  # as the operator has it
+  all-disabled:
+    - devices: all
+      mig-enabled: false
+  all-1g.10gb:
+    - devices: all
+      mig-enabled: true
+      mig-devices:
+        1g.10gb: 7
+  all-balanced:
+    - devices: all
+      mig-enabled: true
+      mig-devices:
+        1g.10gb: 2
+        2g.20gb: 1
+        3g.40gb: 1
+"""
+
+
+def node(name: str, config: str = "all-1g.10gb", offers: dict[str, int] | None = None) -> dict[str, Any]:
+    """A node of eight A100s as GPU Feature Discovery and mig-manager label it."""
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+        "nvidia.com/gpu.count": "8",
+        "nvidia.com/gpu.memory": "81920",
+        "nvidia.com/mig.strategy": "mixed",
+        "nvidia.com/mig.config": config,
+        "nvidia.com/mig.config.state": "success",
+    }
+    devices = {MIG + profile: str(number) for profile, number in (offers or {"1g.10gb": 56}).items()}
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **devices}
+    status = {"allocatable": amounts, "capacity": amounts}
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "labels": labels},
+        "status": status,
+    }
+
+
+def config_map(name="default-mig-parted-config"):
+    metadata = {"name": name, "namespace": "gpu-operator"}
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": {"config.yaml": CONFIG}}
+
+
+@pytest.fixture
+def plan(command):
+    """Runs `tessera mig plan` on objects in a file."""
+
+    def call(objects, *options, demand=("--from-pending", "--from")):
+        (command.folder / "objects.yaml").write_text("---\n".join(map(yaml.dump, objects)))
+        return command("mig", "plan", *demand, "objects.yaml", *options)
+
+    return call
+
+
+WAITS = pod("waits", "", MIG + "4g.40gb", 1, "Pending")
+TEN = [pod(f"runs-{number}", "gpu-0", MIG + "1g.10gb") for number in range(10)]
+
+
+def test_one_device_costs_one_card(plan):
+    """The other seven cards are written as they are, and what goes is said."""
+    code, out, err = plan([node("gpu-0"), node("gpu-1"), WAITS])
+    assert (code, err) == (0, "pods without a node ask for 1 × 4g.40gb\n")
+    assert out.splitlines() == [
+        "the one device fits on 1 of 16 cards; fewer idle cards do not suffice",
+        "to change: 1 card of node gpu-0",
+        "removed: 1g.10gb ×7; added: 1g.10gb ×3, 4g.40gb ×1",
+        "beside the demand: 1g.10gb ×3 fill the rest of cut cards",
+        "mig-manager's configuration of node gpu-0: tessera-e7ae4962, a new one (-o operator prints it)",
+        "no pod must end first: pods keep what they hold",
+        "with it 1 of 1 waiting pod would get a place",
+        "",
+        "NODE   CARDS  PRODUCT    DEVICES                          REMOVED",
+        "gpu-0  0      A100-80GB  4g.40gb ×1 + 1g.10gb ×3 (fills)  1g.10gb ×7",
+        "gpu-0  1-7    A100-80GB  1g.10gb ×7 (stays)               -",
+    ]
+
+
+@pytest.mark.parametrize("form", ["runai", "mig-parted"])
+def test_layouts_say_what_they_remove(plan, form):
+    """In a comment at their top; no card but the one is switched off or emptied."""
+    _, out, _ = plan([node("gpu-0"), WAITS], "-o", form)
+    said = "removed: 1g.10gb ×7; added: 1g.10gb ×3, 4g.40gb ×1 (beside the demand: 1g.10gb ×3)"
+    assert said in "".join(line for line in out.splitlines() if line.startswith("#"))
+    entries = mig.read(out).select()
+    assert sorted((entry.cards, entry.mig_enabled, len(entry.wishes)) for entry in entries) == [
+        ((0,), True, 4),
+        ((1, 2, 3, 4, 5, 6, 7), True, 7),
+    ]
+
+
+def test_the_document_can_be_applied(plan):
+    """It tells how the cards are cut now and then, the way and the configuration, and is read back as it is."""
+    _, out, _ = plan([node("gpu-0"), WAITS], "-o", "json")
+    document = json.loads(out)
+    assert (document["removed"], document["added"], document["filled"]) == (
+        {"1g.10gb": 7},
+        {"1g.10gb": 3, "4g.40gb": 1},
+        {"1g.10gb": 3},
+    )
+    (change,) = read_plan(out)
+    assert (change.name, change.way, change.configuration) == ("gpu-0", "mig-manager", "tessera-e7ae4962")
+    assert [card["mig-devices"] for card in document["configurations"]["tessera-e7ae4962"]] == [
+        {"1g.10gb": 3, "4g.40gb": 1},
+        {"1g.10gb": 7},
+    ]
+    assert (change.present.resources(), change.layout.resources()) == (
+        {MIG + "1g.10gb": 56},
+        {MIG + "1g.10gb": 52, MIG + "4g.40gb": 1},
+    )
+
+
+def test_the_rest_can_be_left(plan):
+    """Then the card has what was asked for, and nothing else."""
+    _, out, _ = plan([node("gpu-0"), WAITS], "--leave-rest")
+    assert "removed: 1g.10gb ×7; added: 4g.40gb ×1" in out.splitlines()
+
+
+def test_where_pods_run_nothing_is_cut(plan):
+    """On which cards ten pods are is not known: every card of that node may have one."""
+    code, out, err = plan([node("gpu-0"), *TEN, WAITS])
+    assert (code, err) == (1, "pods without a node ask for 1 × 4g.40gb\n")
+    assert out.splitlines() == [
+        "0 of 1 device fit, on 0 of 8 cards; no plan serves more devices",
+        "left out: 4g.40gb ×1, no room is left for it",
+        "not cut: 8 cards, because what is there must stay",
+        "no pod must end first: pods keep what they hold",
+        "with it 0 of 1 waiting pod would get a place",
+    ]
+    assert "to change: 1 card of node gpu-1" in plan([node("gpu-0"), node("gpu-1"), *TEN, WAITS])[1]
+
+
+def test_an_idle_node_is_cut_beside_what_is_given_out(plan):
+    """Three pods could go to free devices of an idle node: one card keeps enough for them, and another one is cut."""
+    three = [pod(f"goes-{number}", "", MIG + "1g.10gb", 1, "Pending") for number in range(3)]
+    code, out, err = plan([node("gpu-0"), *three, WAITS])
+    assert code == 0
+    assert err.splitlines()[1] == (
+        "3 waiting pods could go to free devices (3 × 1g.10gb): no layout is needed for them"
+    )
+    assert out.splitlines()[-2:] == [
+        "gpu-0  0, 2-7  A100-80GB  1g.10gb ×7 (stays)               -",
+        "gpu-0  1       A100-80GB  4g.40gb ×1 + 1g.10gb ×3 (fills)  1g.10gb ×7",
+    ]
+
+
+def test_a_configuration_that_exists_goes_first(plan):
+    """It needs no new entry; what else it changes is said."""
+    objects = [node("gpu-0"), config_map(), pod("waits", "", MIG + "3g.40gb", 1, "Pending")]
+    _, out, _ = plan(objects)
+    lines = out.splitlines()
+    assert "mig-manager's configuration of node gpu-0: all-balanced, which exists" in lines
+    assert "to change: 8 cards of node gpu-0" in lines
+    assert "removed: 1g.10gb ×56; added: 1g.10gb ×16, 2g.20gb ×8, 3g.40gb ×8" in lines
+    _, out, _ = plan(objects, "--max-cards", "1")
+    assert "removed: 1g.10gb ×7; added: 3g.40gb ×2" in out.splitlines()
+
+
+def test_what_an_existing_configuration_would_serve_is_said(plan):
+    """Where none serves all, the best of them is named beside the new one."""
+    waits = [WAITS, pod("three", "", MIG + "3g.40gb", 1, "Pending")]
+    _, out, _ = plan([node("gpu-0"), config_map(), *waits])
+    assert "all-balanced serves 1 of 2 devices and needs no new configuration" in out.splitlines()
+
+
+def test_configurations_from_a_file(plan, command):
+    """Where the ConfigMap is not at hand."""
+    (command.folder / "config.yaml").write_text(CONFIG)
+    three = pod("waits", "", MIG + "3g.40gb", 1, "Pending")
+    _, out, _ = plan([node("gpu-0"), three], "--mig-parted", "config.yaml")
+    assert "mig-manager's configuration of node gpu-0: all-balanced, which exists" in out.splitlines()
+
+
+def test_nodes_of_unknown_layout_are_one_line(plan):
+    """Nothing is planned, cut or called free there."""
+    mixture = {"1g.10gb": 8, "2g.20gb": 9, "3g.40gb": 6}
+    objects = [node(f"gpu-{number}", "own", mixture) for number in range(5)]
+    code, out, err = plan([*objects, WAITS])
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 3
+    assert err.splitlines()[1].startswith("5 nodes (gpu-0, gpu-1, gpu-2 and 2 more): skipped: ")
+    code, out, err = plan([*objects, node("known")], "--keep", demand=("4g.40gb=1", "--nodes"))
+    assert code == 1
+    assert [line for line in out.splitlines() if line.startswith("gpu-")] == []
+    assert err.splitlines()[0].startswith("5 nodes (gpu-0, gpu-1, gpu-2 and 2 more): skipped: ")
+
+
+def test_from_scratch_what_is_removed_may_not_be_known(plan):
+    """Without --keep such nodes are planned for, which is said; a layout for them is not written."""
+    objects = [node("gpu-0", "own", {"1g.10gb": 8, "2g.20gb": 9, "3g.40gb": 6})]
+    _, out, _ = plan(objects, demand=("4g.40gb=1", "--nodes"))
+    told = "no layout is written for node gpu-0: how the cards are cut now is not known"
+    assert told in out.splitlines()
+    assert "gpu-0  1-7    A100-80GB  -           not known" in out.splitlines()
+    _, out, _ = plan(objects, "-o", "mig-parted", demand=("4g.40gb=1", "--nodes"))
+    assert out == "# no layout for node gpu-0: how the cards are cut now is not known\n"
+
+
+def test_from_scratch_other_cards_stay(plan):
+    """Without --keep every device may go, but none goes without need."""
+    _, out, _ = plan([node("gpu-0"), node("gpu-1")], demand=("4g.40gb=1", "--nodes"))
+    assert "removed: 1g.10gb ×7; added: 1g.10gb ×3, 4g.40gb ×1" in out.splitlines()
+    assert out.splitlines()[-1] == "gpu-1  0-7    A100-80GB  1g.10gb ×7 (stays)               -"
+
+
+def test_what_stays_is_kept_as_a_whole(plan):
+    """With --keep no card of mig-manager is cut that has a device."""
+    code, out, _ = plan([node("gpu-0")], "--keep", demand=("4g.40gb=1", "--nodes"))
+    assert (code, out.splitlines()[2]) == (1, "not cut: 8 cards, because what is there must stay")
+
+
+def test_cards_are_free_only_in_every_way(plan):
+    """Ten pods may be on any card of their node: its cards are free when all of them end."""
+    objects = [node("gpu-0"), node("gpu-1"), *TEN]
+    code, out, err = plan(objects, demand=("--defragment", "7g.80gb=8", "--from"))
+    assert (code, out.splitlines()[0]) == (0, "room for all 8 devices is there; no pod must end")
+    assert "gpu-0" not in out
+    assert err.splitlines() == [
+        "mig-manager cuts whole cards, and on which cards pods are is not known: a card counts as free only when no pod can be on it"
+    ]
+    code, out, _ = plan(objects, demand=("--defragment", "7g.80gb=9", "--from"))
+    assert out.splitlines()[0] == (
+        "room for all 9 devices: 10 pods must end or move; fewer do not suffice for certain"
+    )
+    assert [line.split()[1] for line in out.splitlines()[-10:]] == ["?"] * 10
+
+
+def test_what_is_free_needs_no_pod_to_end(plan):
+    """Devices that no pod holds serve as they are, wherever they lie."""
+    code, out, _ = plan([node("gpu-0"), *TEN], demand=("--defragment", "1g.10gb=46", "--from"))
+    assert (code, out) == (0, "room for all 46 devices is there; no pod must end\n")
+    code, out, _ = plan([node("gpu-0"), *TEN], demand=("--defragment", "1g.10gb=47", "--from"))
+    assert out.splitlines()[0].startswith("room for all 47 devices: 10 pods must end or move")
+
+
+POLICY = {
+    "apiVersion": "nvidia.com/v1",
+    "kind": "ClusterPolicy",
+    "metadata": {"name": "the-policy"},
+    "spec": {"migManager": {"config": {"name": "own"}}},
+    "status": {"namespace": "gpu-operator", "state": "ready"},
+}
+
+
+def scripted(out):
+    """The commands of a script, each with the document that it is given."""
+    commands, document = [], None
+    for line in out.splitlines():
+        if document is not None:
+            if line == "END":
+                document = None
+            else:
+                commands[-1][1].append(line)
+        elif not line.startswith("#"):
+            commands.append((line, []))
+            document = commands[-1][1] if line.endswith("<<'END'") else None
+    return [(command, yaml.load("\n".join(lines)) if lines else None) for command, lines in commands]
+
+
+def test_a_new_configuration_in_a_config_map_of_ones_own(plan):
+    """The patch has the whole file with the new entry; comments stay. The label comes when mig-manager has it."""
+    _, out, _ = plan([node("gpu-0"), POLICY, config_map("own"), WAITS], "-o", "operator")
+    assert out.splitlines()[0] == (
+        "# node gpu-0: removed: 1g.10gb ×7; added: 1g.10gb ×3, 4g.40gb ×1 (beside the demand: 1g.10gb ×3)"
+    )
+    (patch, document), (wait, _), (label, _) = scripted(out)
+    assert patch == (
+        "kubectl patch configmap -n gpu-operator own --type merge --patch-file /dev/stdin <<'END'"
+    )
+    text = document["data"]["config.yaml"]
+    assert "# as the operator has it" in text
+    configs = mig.read(text).configs
+    assert [*configs] == ["all-disabled", "all-1g.10gb", "all-balanced", "tessera-e7ae4962"]
+    assert wait.startswith("sleep 120 ")
+    assert label == "kubectl label node gpu-0 nvidia.com/mig.config=tessera-e7ae4962 --overwrite"
+
+
+def test_a_config_map_of_the_operator_is_copied(plan):
+    """It would undo what is added to its own."""
+    _, out, _ = plan([node("gpu-0"), config_map(), WAITS], "-o", "operator")
+    (copy, document), (patch, _), _, (label, _) = scripted(out)
+    assert copy == "kubectl apply -f - <<'END'"
+    assert document["metadata"] == {"namespace": "gpu-operator", "name": "tessera-mig-parted-config"}
+    assert "tessera-e7ae4962" in mig.read(document["data"]["config.yaml"]).configs
+    assert patch == (
+        'kubectl patch clusterpolicy cluster-policy --type merge -p \'{"spec": {"migManager": {"config": {"name": "tessera-mig-parted-config"}}}}\''
+    )
+    assert label.startswith("kubectl label node gpu-0 ")
+
+
+def test_an_existing_configuration_needs_a_label_only(plan):
+    """For all nodes that get it at once."""
+    nodes = [node("gpu-0"), node("gpu-1")]
+    threes = [pod(f"waits-{number}", "", MIG + "3g.40gb", 1, "Pending") for number in range(2)]
+    for one, three in zip(nodes, threes, strict=True):
+        one["metadata"]["labels"]["team"] = one["metadata"]["name"]
+        three["spec"]["nodeSelector"] = {"team": one["metadata"]["name"]}
+    _, out, _ = plan([*nodes, config_map(), *threes], "-o", "operator")
+    assert scripted(out) == [
+        ("kubectl label node gpu-0 gpu-1 nvidia.com/mig.config=all-balanced --overwrite", None)
+    ]
+
+
+def test_an_unknown_file_is_not_patched(plan):
+    """Then the entry is printed, as a comment."""
+    _, out, _ = plan([node("gpu-0"), WAITS], "-o", "operator")
+    assert "# add to mig-configs in mig-manager's file, which is not known here" in out.splitlines()
+    assert [command.split()[0] for command, _ in scripted(out)] == ["sleep", "kubectl"]
