@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.core.devices.capacity import pod_use
-from tessera.core.planning.demand import MOST_MISSED, demand_of
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.demand import MOST_MISSED, demand_of, most_wanted
 from tessera.core.requests.record import ASKED_ANNOTATION, RECORD_ANNOTATION
 from tests.build import MIG, container, pod
 
@@ -85,3 +86,10 @@ def test_a_namespace_has_so_much_say(node):
     other = claim(node, "3g.30gb->2g.20gb", namespace="other", **{"2g.20gb": 1})
     rest = {} if node else {"1g.10gb": 50}
     assert counts(demand_of([*many, other], SINCE).all) == {**rest, "3g.30gb": 1, "7g.80gb": MOST_MISSED}
+
+
+def test_most_wanted():
+    """By what is wanted in all, then by what pods have; of equals the larger goes first."""
+    one, two, three, four = (MigProfile.parse(name) for name in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb"))
+    assert most_wanted({one: 2, three: 5, two: 2}, {one: 1, four: 3}) == (three, one, two, four)
+    assert most_wanted({}, {one: 1, two: 1}) == (two, one)

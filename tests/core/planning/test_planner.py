@@ -512,3 +512,76 @@ def test_forty_thousand_cards():
     found = plan_question(Question({Wanted(p): n for p, n in wanted.items()}, cards, places), highs)
     assert found.gaps[:3] == (0, 0, 0)
     assert check_plan(found, wanted, cards) == []
+
+
+def cut(text: str, *, mig=True) -> CardLayout:
+    """A card that is cut into `1g.18gb@0 3g.71gb@4` now."""
+    return CardLayout(H200, mig_enabled=mig, instances=kept(H200, text).kept)
+
+
+def planned(demand, cards, fill=None):
+    """A plan for cards that are there, with what the rest of a card is filled with."""
+    wanted = {Wanted(profile): count for profile, count in demand_of(demand).items()}
+    order = None if fill is None else tuple(map(MigProfile.parse, fill.split()))
+    return plan_question(Question(wanted, cards, [NodeCards("a", range(len(cards)))], fill=order), highs)
+
+
+SMALL = cut(" ".join(f"1g.18gb@{at}" for at in range(7)))
+
+
+@pytest.mark.parametrize(
+    ("card", "demand", "fill", "layout"),
+    [
+        (Card(H200), "4g.71gb=1", None, "4g.71gb@0"),
+        (Card(H200), "4g.71gb=1", "1g.18gb 2g.35gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (Card(H200), "4g.71gb=1", "2g.35gb 1g.18gb", "4g.71gb@0 2g.35gb@4 1g.18gb@6"),
+        (Card(H200), "4g.71gb=1", "4g.71gb 7g.141gb", "4g.71gb@0"),
+        # what the card had comes back where nobody asks for anything that fits
+        (Card(H200, (), SMALL, whole_only=True), "4g.71gb=1", "7g.141gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (Card(H200, (), SMALL, whole_only=True), "4g.71gb=1", None, "4g.71gb@0"),
+        # single devices that are not in the way stay, before anything is filled
+        (Card(H200, (), SMALL), "4g.71gb=1", "2g.35gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (Card(H200, (), SMALL), "4g.71gb=1", None, "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (Card(H200, (), cut("1g.18gb@0 3g.71gb@4")), "3g.71gb=1", None, "3g.71gb@0 3g.71gb@4"),
+        (Card(H200, (), cut("2g.35gb@0 2g.35gb@4")), "3g.71gb=1", None, "2g.35gb@0 3g.71gb@4"),
+    ],
+)  # fmt: skip
+def test_the_rest_of_a_card(card, demand, fill, layout):
+    """It is filled with what is wanted most, as far as it fits; then with what was there."""
+    assert written(planned(demand, [card], fill)) == [layout]
+
+
+def test_cards_that_are_not_needed_stay_as_they_are():
+    """Cut, uncut, fixed, or with MIG on and nothing on it."""
+    present = [SMALL, CardLayout(H200), CardLayout(H200, mig_enabled=True), cut("3g.71gb@0")]
+    cards = [Card(H200, (), one, fixed=True) for one in present] + [Card(H200, (), SMALL)]
+    found = planned("7g.141gb=1", cards)
+    assert list(found.cards[:4]) == present
+    assert written(found)[4:] == ["7g.141gb@0"]
+
+
+def test_a_plan_removes_as_little_as_it_can():
+    """Of cards that would do it takes the one that loses the least of what is idle."""
+    empty = Card(H200, (), CardLayout(H200, mig_enabled=True))
+    small, one = Card(H200, (), SMALL), Card(H200, (), cut("1g.18gb@0"))
+    whole = Card(H200, (), CardLayout(H200))
+    for cards, taken in (
+        ([whole, small, one, empty], 3),
+        ([whole, small, one], 2),
+        ([whole, small], 1),
+        ([whole, small, Card(H200, (), cut("3g.71gb@4"))], 2),
+    ):
+        assert planned("7g.141gb=1", cards).used == (taken,)
+    # beside three of the seven there is room: four are lost, and of the whole card all
+    assert planned("4g.71gb=1", [whole, small]).used == (1,)
+
+
+def test_fixed_cards_are_not_cut():
+    """Whatever room they seem to have."""
+    cards = [
+        Card(H200, fixed=True),
+        kept(H200, "1g.18gb@6"),
+        Card(H200, kept(H200, "1g.18gb@6").kept, whole_only=True),
+    ]
+    found = planned("4g.71gb=3", cards)
+    assert (found.used, found.fixed) == ((1,), frozenset({0, 2}))
