@@ -3,9 +3,9 @@
 Given counts of profiles and cards (empty, or with devices that must stay where they are), a plan says how to cut
 each card so that all of the demand is served on the fewest cards, or, where it does not all fit, so that the most
 of it is. Cards that hold devices already cost nothing extra: empty cards stay whole as long as they can. Among
-plans that are as good, those go first that remove the least of what is idle, then those that touch the fewest nodes; among those, cards are
-filled to the brim one after the other, so that what is left free is in one piece. The rest of a card that is cut anyway is filled with what is
-most in demand. Nodes differ in whom they serve: demand comes in queues, and a device on a
+plans that are as good, the fewest nodes are touched; among those, the least of what is idle is removed; then cards are
+filled to the brim one after the other, so that what is left free is in one piece. The rest of a card that is cut anyway is
+filled with what is most in demand. Nodes differ in whom they serve: demand comes in queues, and a device on a
 node that does not serve its queue is no help.
 """
 
@@ -66,7 +66,7 @@ class Plan:
     opened: tuple[int, ...]  # of those, the ones on which nothing had to stay
     nodes: tuple[str, ...]  # whose cards these are, where they have a name
     # by how much each goal could be better at most: what stays unserved by the objective, by the other one,
-    # cards on which nothing stays, slices that are lost, nodes, unused slices; 0: nothing better exists
+    # cards on which nothing stays, nodes, slices that are lost, unused slices; 0: nothing better exists
     gaps: tuple[int, ...]
     named: bool = False  # cards are of nodes with names
 
@@ -171,7 +171,7 @@ class _Model:
                 self.program.at_most(getting | made, 0)
 
     def goals(self, objective: Objective) -> list[Sum]:
-        """What is to be small, most important first: unserved devices and memory, cards that are opened, lost slices, nodes, waste."""
+        """What is to be small, most important first: unserved devices and memory, cards that are opened, nodes, lost slices, waste."""
         devices = dict.fromkeys(self.gets.values(), -1)
         memory = {amount: -one.profile.memory_gb for (_, one), amount in self.gets.items()}
         columns = [
@@ -182,8 +182,8 @@ class _Model:
         return [
             *((devices, memory) if objective is Objective.DEVICES else (memory, devices)),
             {cut: 1 for cut, _, kind in columns if kind.empty},
-            {cut: column.lost for cut, column, _ in columns if column.lost},
             dict.fromkeys(self.touched.values(), 1),
+            {cut: column.lost for cut, column, _ in columns if column.lost},
             {cut: column.waste for cut, column, _ in columns if column.waste},
         ]
 
