@@ -261,7 +261,8 @@ POLICY = {
 
 def scripted(out):
     """The commands of a script, each with the document that it is given."""
-    commands, document = [], None
+    commands: list[tuple[str, list[str]]] = []
+    document = None
     for line in out.splitlines():
         if document is not None:
             if line == "END":

@@ -56,12 +56,10 @@ def test_what_is_called_free_is_free_in_every_way(node, profile, number, random)
     slots = {resource: [*some] for resource, some in layout.slots().items()}
     for some in slots.values():
         random.shuffle(some)
-    left = Counter()
     for name, resource in zip(names, resources, strict=True):
         slot = slots[resource].pop()
         if name not in ended:
             assert slot.card not in cleared
-            left[slot.card] += 1
     # room on cards that are cut, and devices that are free on the others, are all that is promised
     made = sum((Counter(one.room) for one in found.advice.cleared), Counter[MigProfile]())
     free = Counter(

@@ -13,7 +13,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 from tessera.core.planning.configurations import PlanChanges, changes_of
 from tessera.core.planning.demand import most_wanted
-from tessera.core.planning.kinds import NodeCards, Wanted, cards_beside
+from tessera.core.planning.kinds import Card, NodeCards, Wanted, cards_beside
 from tessera.core.planning.planner import Question, plan
 from tessera.solver import highs
 from tests.build import GPU
@@ -61,7 +61,8 @@ def demands(draw):
 
 
 def changes_for(cluster, demand, configs, *, fill) -> tuple[PlanChanges, list[NodeCards]]:
-    cards, places = [], []
+    cards: list[Card] = []
+    places = []
     for number, (layout, held, given_out, way) in enumerate(cluster):
         whole_only = way is Way.MIG_MANAGER
         here = cards_beside(layout, Strategy.MIXED, held, given_out, whole_only=whole_only)
