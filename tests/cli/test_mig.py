@@ -384,11 +384,17 @@ def test_plan_beside_what_is_there(tessera):
     ]
     assert documents[1].splitlines()[1] == "# removed: gpu ×1; added: 7g.141gb ×1"
     code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "-o", "mig-parted")
+    assert list(mig.read(out).configs) == ["b"]  # one node is enough, and the other stays as it is
+    assert out.splitlines()[0] == (
+        "# node b: removed: gpu ×2; added: 1g.18gb ×7, 7g.141gb ×1 (beside the demand: 1g.18gb ×4)"
+    )
+    wanted = "1g.18gb=3,7g.141gb=2"
+    code, out, _ = tessera("plan", wanted, "--nodes", "nodes.json", "--keep", "-o", "mig-parted")
     assert list(mig.read(out).configs) == ["a", "b"]
     assert out.splitlines()[:3] == [
         "# node a: removed: nothing; added: 1g.18gb ×3",
-        "# node b: removed: gpu ×1; added: 7g.141gb ×1",
-        "# in all: removed: gpu ×1; added: 1g.18gb ×3, 7g.141gb ×1",
+        "# node b: removed: gpu ×2; added: 7g.141gb ×2",
+        "# in all: removed: gpu ×2; added: 1g.18gb ×3, 7g.141gb ×2",
     ]
 
 
