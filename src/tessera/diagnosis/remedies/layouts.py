@@ -49,7 +49,7 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
                 changed = [n for n in place.cards if found.cards[n] != found.present[n]]
                 cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
                 text = f"node {place.name} is re-cut ({cut}{_known_from(seen, place)}); pods that run keep what they hold"
-                form = "mig-parted" if seen.inventory.gpus[place.name or ""].by_mig_manager else "runai"
+                form = "operator" if seen.inventory.gpus[place.name or ""].by_mig_manager else "runai"
                 yield Remedy(
                     "layout",
                     text,
