@@ -65,6 +65,7 @@ COMMANDS: Final = _cases(
     "mig plan --from-pending --since 87600h --from {all} -o yaml",
     "mig plan --from-pending --since 87600h --from {all} -o runai --objective memory",
     "mig plan --from-pending --since 87600h --from {all} -o mig-parted",
+    "mig plan --from-pending --since 87600h --from {all} -o operator --leave-rest",
     "mig plan --from-pending --since 87600h --from {all} -o jsonpath={{.cost}}",
     "mig plan --defragment 7g.141gb={devices} --from {all}",
     "mig plan 1g.18gb={devices} --nodes {nodes} --keep",
