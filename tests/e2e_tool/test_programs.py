@@ -47,7 +47,9 @@ def _cached(tmp_path: Path) -> list[str]:
 def test_every_program_comes_from_one_module():
     """What clusters need is in the table, each program once."""
     built = [name for module in versions.GO_MODULES for name in module.programs]
-    assert sorted(built) == sorted([*versions.CONTROL_PLANE, *versions.NODE, *versions.OPTIONAL])
+    assert sorted(built) == sorted(
+        [*versions.CONTROL_PLANE, *versions.NODE, *versions.OPTIONAL, *versions.NVIDIA]
+    )
 
 
 def test_a_missing_program_is_built_once(go, tmp_path):
