@@ -10,7 +10,7 @@ import pytest
 
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.rollout import Rollout
+from tessera.rollout.attempt import Attempt
 from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
@@ -47,7 +47,7 @@ def offered(document):
 def apply(served, command, monkeypatch):
     """Runs `tessera mig apply` on three nodes that answer."""
     served.add(*(gpu_node(f"gpu-{number}", pool="a" if number else "b") for number in range(3)))
-    monkeypatch.setattr(Rollout, "settles", 0.05)
+    monkeypatch.setattr(Attempt, "settles", 0.05)
 
     def call(*args, stdin=""):
         return command("mig", "apply", "--kubeconfig", served.kubeconfig, *args, stdin=stdin)
@@ -188,6 +188,17 @@ def test_pods_in_danger(apply):
     more = LAYOUT.replace("[0, 1]", "[0]")
     code, out, _ = apply("-", "gpu-1", "--dry-run", "client", stdin=more)
     assert "pod default/elsewhere holds 1 × 2g.20gb; 2 of 4 are removed" in out
+
+
+def test_in_use_is_refused_where_that_is_asked_for(apply):
+    """A node whose device plugin would wait for pods is left alone with --when-in-use=refuse; others are changed."""
+    apply.cluster.add(pod("train", "gpu-0", MIG + "2g.20gb"))
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "gpu-1", "--yes", "--when-in-use=refuse")
+    assert (code, out.splitlines()[-2:]) == (
+        1,
+        ["gpu-0: refused: pods hold devices that would go: default/train (1 × 2g.20gb)", "1 refused, 1 done"],
+    )
+    assert written(apply.cluster, "gpu-0") == LAYOUT
 
 
 @pytest.mark.parametrize("kind", ["client", "server"])
@@ -334,6 +345,7 @@ def test_label(apply):
         "  nvidia.com/mig-1g.10gb: 0 → 14",
         "  nvidia.com/mig-2g.20gb: 4 → 0",
         "  nvidia.com/mig-3g.30gb: 2 → 0",
+        "  removed: 4 × 2g.20gb, 2 × 3g.30gb",
         "1 done",
     ]
     assert apply.cluster.node("gpu-0")["metadata"]["labels"]["nvidia.com/mig.config"] == "all-1g"
@@ -351,8 +363,15 @@ def test_label_unchecked(apply):
     assert out.splitlines() == [
         "node gpu-1",
         "  + nvidia.com/mig.config=all-balanced",
+        "  removed: not known, any device may be",
         "  warning: gpu-1: pod default/train holds 2 × 2g.20gb",
+        "  gpu-1 is refused while these pods run",
     ]
+    code, out, _ = apply("all-balanced", "gpu-1", "--label", "--yes")
+    assert (code, out.splitlines()[-2]) == (
+        1,
+        "gpu-1: refused: pods hold devices that would go: default/train (2 × 2g.20gb)",
+    )
 
 
 @pytest.mark.parametrize(

@@ -89,13 +89,13 @@ class ServedCluster:
 
     def change_pod(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
         """Change a pod of namespace default, its status too."""
+        self.call(lambda: self.changing_pod(name, change))
 
-        def work() -> None:
-            document = self.server.store.get(PODS, name, "default").document
-            change(document)
-            self.server.store.update(PODS, name, document, "default", status=None)
-
-        self.call(work)
+    def changing_pod(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+        """The same, for callers in the server's thread already."""
+        document = self.server.store.get(PODS, name, "default").document
+        change(document)
+        self.server.store.update(PODS, name, document, "default", status=None)
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ import pytest
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.changes import Wanted, changes_of
+from tessera.rollout.attempt import Attempt
+from tessera.rollout.change import Wanted
+from tessera.rollout.changes import changes_of
 from tessera.rollout.rollout import Rollout
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node
@@ -23,7 +25,7 @@ BIG = {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}
 def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     """Gives a layout to nodes of three that answer: how each ended, by name, and what was told meanwhile."""
     served.add(*(node(f"gpu-{number}", BIG, "NVIDIA-H200", layout=LAYOUT) for number in range(3)))
-    monkeypatch.setattr(Rollout, "settles", 0.05)
+    monkeypatch.setattr(Attempt, "settles", 0.05)
 
     def call(layout, *names, at_once=1, timeout=20.0):
         told: list[str] = []

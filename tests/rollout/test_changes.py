@@ -10,7 +10,8 @@ from tessera.core.mig.product import product_named
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.changes import Wanted, change_of
+from tessera.rollout.change import Wanted
+from tessera.rollout.changes import change_of
 from tessera.rollout.progress import offered_by
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node, pod

@@ -25,6 +25,7 @@ def node(state="", reason="", **allocatable):
         ("", "", {TWOS: 8}, {TWOS: 0}, Progress(shown=False, waits="waiting for the node's state; 2g.20gb current 8, desired 0")),
         ("", "", {}, None, Progress(shown=False, waits="waiting for the node's state")),
         ("pending", "ml/train", {TWOS: 1}, {ONES: 4}, Progress(shown=False, waits="state pending; 1g.10gb current 0, desired 4; 2g.20gb current 1, desired 0", reason="ml/train")),
+        ("success", "", {ONES: 7}, {ONES: 6, ONES + ".me": 1}, Progress(shown=True)),
         ("failed", "no such card", {ONES: 4}, {ONES: 4}, Progress(shown=False, refused="no such card")),
         ("failed", "", {}, None, Progress(shown=False, refused="the node reports failed, without a reason")),
     ],

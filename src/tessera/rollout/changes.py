@@ -1,196 +1,256 @@
 """The nodes that are to be changed and what would change on each, computed before anything is written."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from tessera.core.devices.capacity import PodUse, in_order
+from tessera.core.devices.capacity import PodUse
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
-from tessera.core.kubernetes.resources import is_any_gpu, short
-from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import NodeLayout, going, resolve
+from tessera.core.kubernetes.resources import short
+from tessera.core.mig.known import KnownLayout, UnknownLayout
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, entries_of, going, resolve
+from tessera.core.planning.changes import NodeChange, Way
+from tessera.core.planning.configurations import configuration_name, named_for, parted_entries
+from tessera.core.text import first_of
+from tessera.inventory.dra import DraInventory
+from tessera.inventory.known import known_layout
+from tessera.inventory.operator import read_mig_manager
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
-from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
-from tessera.protocol.kubernetes.pod import decode_pod_use
+from tessera.kube.watch.resource import NODES
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.documents import convert
-from tessera.protocol.mig.nodes import GpuNode, gpu_node, present_layout
+from tessera.protocol.mig.nodes import GpuNode, gpu_node
+from tessera.protocol.mig.operator import MigManagerConfig
+from tessera.rollout.change import Change, Changes, Wanted, value_of
+from tessera.rollout.in_use import cleared, holders, uses_of
 from tessera.rollout.progress import offered_by
 
-# values of labels, as k8s.io/apimachinery/pkg/util/validation has it
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_DRIVERS: Final = (DRIVER, "gpu.nvidia.com")  # DRA drivers that may cut cards on demand: ours, NVIDIA's
+_MOST_NAMED: Final = 8  # devices, or nodes; more are counted
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be written: a layout for the annotation, or a configuration's name for the label."""
+@dataclass(slots=True)
+class Surroundings:
+    """What of a cluster concerns a node's change, besides the node and its pods."""
 
-    document: mig.MigDocument | None  # None: only the name is known
-    config: str | None
-    label: bool
-    product: Product | None = None  # said by the operator, which goes before what a node says
-    cards: int | None = None
-    text: str = ""  # the document as the operator wrote it
+    manager: MigManagerConfig | None = None
+    dra: DraInventory = field(default_factory=DraInventory)
+    claimed: Mapping[str, Collection[str]] = field(default_factory=dict)  # node → who has devices by claims
 
-    def __post_init__(self) -> None:
-        """Refuse a name that the API server would refuse, or that the document does not have."""
-        if self.label and not _LABEL_VALUE.fullmatch(self.config or ""):
+    @classmethod
+    async def read(cls, client: Client, nodes: Iterable[NodeIn]) -> "Surroundings":
+        found = cls()
+        if any(gpu_node(node).by_mig_manager for node in nodes):
+            found.manager = await read_mig_manager(client)
+        await found.dra.read(client)
+        found.claimed = {
+            node: sorted({one.by for one in devices.values()})
+            for node, devices in found.dra.holders().items()
+        }
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        unseen = self.dra.unseen
+        return [f"not checked: whether DRA drivers cut cards on demand: {unseen}"] if unseen else []
+
+    def refusal(self, node: NodeIn, *, label: bool) -> str:
+        """Why a node takes no layout; empty when it may."""
+        found = node_of(node, lambda _: False)
+        for driver in _DRIVERS:
+            if self.dra.pools.is_cut_on_demand(found, driver):
+                return f"the DRA driver {driver} cuts its cards on demand, so they take no layout"
+        if label and (by := self.claimed.get(node.metadata.name)):
+            return f"claims hold devices of it, which mig-manager may clear: {first_of([*by], _MOST_NAMED)}"
+        return ""
+
+    def configurations(self) -> Mapping[str, tuple[LayoutEntry, ...]]:
+        """What mig-manager has; `InvalidInput` where that is not known."""
+        if self.manager is None:
             raise InvalidInput(
-                f'"{(self.config or "")[:70]}" cannot be the value of a label; --label takes the name of a configuration'
+                "mig-manager cuts its cards, and no ClusterPolicy names mig-manager's ConfigMap; "
+                "name one of its configurations with --label"
             )
-        if self.document is not None:
-            self.document.select(self.config)
-
-    @property
-    def key(self) -> str:
-        return mig.PARTED_CONFIG if self.label else mig.RUNAI_CONFIG
-
-    def cards_of(self, gpus: GpuNode) -> tuple[Product | None, int | None]:
-        """The product of a node's cards and their number: as the operator says, else as the node does."""
-        return self.product or gpus.product, self.cards or gpus.cards
-
-    def value_of(self, node: NodeIn) -> str | None:
-        """The node's present value."""
-        metadata = node.metadata
-        return ((metadata.labels if self.label else metadata.annotations) or {}).get(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What happens to one node."""
-
-    node: str
-    wanted: Wanted
-    before: str | None
-    after: str
-    state: str  # what the node says of the layout it has
-    offered: Mapping[str, int]  # GPUs and MIG devices that it has now
-    expected: Mapping[str, int] | None  # those that it will have; None: unknown
-    risks: tuple[str, ...] = ()
-
-    @property
-    def written(self) -> bool:
-        """Whether the node asks for it already; then there is nothing to do but to wait."""
-        return self.before == self.after
-
-    @property
-    def counts(self) -> list[tuple[str, int, int]]:
-        """The resources whose number changes: how many the node has now, and how many it will have."""
-        if self.expected is None:
-            return []
-        now, then = self.offered, self.expected
-        found = [
-            (resource, now.get(resource, 0), then.get(resource, 0)) for resource in in_order({**now, **then})
-        ]
-        return [(resource, before, after) for resource, before, after in found if before != after]
-
-    def patch(self, value: str | None, state: str | None, version: str | None = None) -> dict[str, Any]:
-        """The merge patch that writes a value and its state; None removes one."""
-        section = "labels" if self.wanted.label else "annotations"
-        metadata: dict[str, Any] = {"labels": {mig.CONFIG_STATE: state}}
-        metadata.setdefault(section, {})[self.wanted.key] = value
-        return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
+        if self.manager.document is None:
+            raise InvalidInput(
+                f"mig-manager cuts its cards, and its configurations are not known: {self.manager.error}"
+            )
+        return self.manager.document.configs
 
 
 async def changes_of(
     client: Client, wanted: Wanted, names: Sequence[str], selector: LabelSelector
-) -> list[Change]:
+) -> Changes:
     """What would happen to each node; the error names every node that cannot have it, with the reason."""
     changes, errors = [], []
-    for node in await (_named(client, names) if names else _selected(client, selector)):
-        uses = await _uses(client, node.metadata.name)
+    nodes = await (_named(client, names) if names else _selected(client, selector))
+    around = await Surroundings.read(client, nodes)
+    for node in nodes:
+        uses = await uses_of(client, node.metadata.name)
         try:
-            changes.append(change_of(node, offered_by(node), uses, wanted))
+            changes.append(change_of(node, offered_by(node), uses, wanted, around))
         except InvalidInput as error:
             errors += [f"node {node.metadata.name}: {line}" for line in str(error).split("\n")]
     if errors:
         raise InvalidInputs(errors)
-    return changes
+    return Changes(changes, around.manager, around.warnings)
 
 
-def change_of(node: NodeIn, offered: Mapping[str, int], uses: Sequence[PodUse], wanted: Wanted) -> Change:
+def change_of(
+    node: NodeIn,
+    offered: Mapping[str, int],
+    uses: Sequence[PodUse],
+    wanted: Wanted,
+    around: Surroundings | None = None,
+) -> Change:
     """What would happen to a node; `InvalidInput` says why it cannot."""
+    around = around or Surroundings()
     gpus = gpu_node(node)
-    layout = _layout(gpus, wanted)
-    before = wanted.value_of(node)
-    after = _text(wanted, gpus)
-    if not wanted.label and before is not None and _same(before, layout, wanted, gpus):
-        after = before
-    change = Change(gpus.name, wanted, before, after, gpus.state, offered, None)
-    if layout is None:
-        risks = [_risk(use, resource, "") for use in uses for resource in use.amounts]
-        return replace(change, risks=() if change.written else tuple(risks))
+    if wanted.label:
+        manager = around.manager
+        if wanted.document is None and manager is not None and manager.document is not None:
+            wanted = replace(wanted, document=manager.document)
+        if wanted.document is None:
+            before, after = value_of(node, label=True), wanted.config or ""
+            change = Change(gpus.name, before, after, gpus.state, offered, None, label=True)
+            change = replace(change, refused=around.refusal(node, label=True))
+            return change if change.written else replace(change, risks=_risks(uses, None, offered))
+    known = known_layout(gpus, around.manager)
+    layout = _layout(gpus, wanted, known)
+    change = layout_change(
+        node, offered, uses, layout, known, around, config=wanted.config if wanted.label else None
+    )
+    if not change.label and not change.written:
+        return replace(change, after=_text(wanted, gpus, layout))
+    return change
+
+
+def layout_change(
+    node: NodeIn,
+    offered: Mapping[str, int],
+    uses: Sequence[PodUse],
+    layout: NodeLayout,
+    known: KnownLayout | UnknownLayout,
+    around: Surroundings,
+    *,
+    config: str | None = None,  # mig-manager's configuration that is known to give the layout
+    prefer: str | None = None,  # where several do, or none yet: its name
+) -> Change:
+    """What happens to a node that gets a layout, its own way."""
+    gpus = gpu_node(node)
+    label = gpus.by_mig_manager or config is not None
+    before = value_of(node, label=label)
+    present = known.layout if isinstance(known, KnownLayout) else None
+    if present is not None and len(present.cards) != len(layout.cards):
+        present = None
+    entries: tuple[LayoutEntry, ...] = ()
+    if not label:
+        same = before is not None and _means(before, layout)
+        after = before if same and before is not None else _written(layout)
+    elif config is not None:
+        after = config
+    else:
+        after, entries = _configuration(layout, present, around, [prefer, gpus.config])
     expected = layout.resources(gpus.strategy)
+    change = Change(gpus.name, before, after, gpus.state, offered, expected, label=label, entries=entries)
+    change = replace(change, refused=around.refusal(node, label=label))
     if change.written:
-        return replace(change, expected=expected)
-    lost = going(_present(gpus), layout, offered, gpus.strategy)
-    risks = [
-        # devices that stay for their pods are not offered, and are there
-        _risk(use, r, f"; {lost[r]} of {max(lost[r], offered.get(r, 0))} are removed")
-        for use in uses
-        for r in use.amounts
-        if r in lost
-    ]
-    return replace(change, expected=expected, risks=tuple(risks))
+        return replace(change, removed={})
+    lost: Mapping[str, int] | None = None
+    if not label:
+        placed = present if isinstance(known, KnownLayout) and known.placed else None
+        lost = going(placed, layout, offered, gpus.strategy)
+    elif present is not None:
+        lost = cleared(NodeChange(gpus.name, Way.MIG_MANAGER, present, layout), gpus.strategy, uses)
+    return replace(change, removed=lost, risks=_risks(uses, lost, offered))
 
 
-def _layout(gpus: GpuNode, wanted: Wanted) -> NodeLayout | None:
-    """The layout of the node's own cards; None when only the configuration's name is known."""
-    if wanted.document is None:
-        return None
+def _configuration(
+    layout: NodeLayout, present: NodeLayout | None, around: Surroundings, prefer: Sequence[str | None]
+) -> tuple[str, tuple[LayoutEntry, ...]]:
+    """The configuration that gives the layout, and its entries where mig-manager does not have it yet."""
+    configs = around.configurations()
+    name = named_for(layout, present, configs, [one for one in prefer if one])
+    if name is not None:
+        return name, ()
+    entries = parted_entries(layout)
+    name = configuration_name(entries)
+    if name in configs:
+        raise InvalidInput(f"{around.manager} has {name} with another content; remove that entry")
+    return name, entries
+
+
+def _layout(gpus: GpuNode, wanted: Wanted, known: KnownLayout | UnknownLayout) -> NodeLayout:
+    """The layout of the node's own cards."""
     product, cards = wanted.cards_of(gpus)
+    if cards is None and isinstance(known, KnownLayout):
+        cards = len(known.layout.cards)
     if product is None:
         called = f'unknown product "{gpus.label}"' if gpus.label else f"no label {GPU_PRODUCT_LABEL}"
         raise InvalidInput(f"{called}; set it with --product")
     if cards is None:
         raise InvalidInput("its labels do not say how many cards it has; set it with --cards")
-    layout = resolve(wanted.document.select(wanted.config), [product] * cards)
+    document = wanted.document
+    if document is None:
+        raise InvalidInput("no layout given")
+    layout = resolve(document.select(wanted.config), [product] * cards)
     layout.slots(gpus.strategy)  # the strategy may not allow it
     return layout
 
 
-def _text(wanted: Wanted, gpus: GpuNode) -> str:
-    if wanted.label or wanted.document is None:
-        return wanted.config or ""
-    entries = wanted.document.select(wanted.config)
+def _text(wanted: Wanted, gpus: GpuNode, layout: NodeLayout) -> str:
+    """The annotation's text for a layout that a person gave."""
+    document = wanted.document
+    if document is None:
+        return _written(layout)
+    entries = document.select(wanted.config)
     all_named = all(entry.cards is not None for entry in entries)
-    selected = [*wanted.document.configs] == [mig.SELECTED]
-    if wanted.document.format is mig.Format.RUNAI and selected and all_named:
+    if document.format is mig.Format.RUNAI and [*document.configs] == [mig.SELECTED] and all_named:
         return wanted.text  # an annotation already: it stays as it was written, comments and all
-    document = mig.MigDocument(wanted.document.format, {mig.SELECTED: entries})
-    product, cards = wanted.cards_of(gpus)
+    chosen = mig.MigDocument(document.format, {mig.SELECTED: entries})
+    product, _ = wanted.cards_of(gpus)
     filters = any(entry.device_filter for entry in entries)
-    return mig.write(convert(document, mig.Format.RUNAI, cards, product if filters else None).document)
+    product = product if filters else None
+    return mig.write(convert(chosen, mig.Format.RUNAI, len(layout.cards), product).document)
 
 
-def _same(text: str, layout: NodeLayout | None, wanted: Wanted, gpus: GpuNode) -> bool:
+def _written(layout: NodeLayout) -> str:
+    """The annotation's text, places included."""
+    return mig.write(mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(layout)}))
+
+
+def _means(text: str, layout: NodeLayout) -> bool:
     """Whether the text on the node means the same layout, however it is written."""
-    product, cards = wanted.cards_of(gpus)
-    if layout is None or product is None or cards is None:
-        return False
     try:
-        return resolve(mig.read(text).select(), [product] * cards) == layout
+        return mig.read_layout(text, [card.product for card in layout.cards]) == layout
     except InvalidInput:
         return False
 
 
-def _present(gpus: GpuNode) -> NodeLayout | None:
-    try:
-        return present_layout(gpus)
-    except InvalidInput:
-        return None
+def _risks(
+    uses: Sequence[PodUse], lost: Mapping[str, int] | None, offered: Mapping[str, int]
+) -> tuple[str, ...]:
+    """The pods that hold devices of a kind that loses some; None: any device may go."""
 
+    def removed(resource: str) -> str:
+        # devices that stay for their pods are not offered, and are there
+        return (
+            ""
+            if lost is None
+            else f"; {lost[resource]} of {max(lost[resource], offered.get(resource, 0))} are removed"
+        )
 
-def _risk(use: PodUse, resource: str, lost: str) -> str:
-    amount = use.amounts[resource]
-    return f"pod {use.namespace}/{use.name} holds {amount} × {short(resource)}{lost}"
+    found = holders(uses, None if lost is None else frozenset(lost))
+    return tuple(
+        f"pod {one.pod} holds {one.number} × {short(one.resource)}{removed(one.resource)}" for one in found
+    )
 
 
 async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
@@ -200,21 +260,20 @@ async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
     return found
 
 
-async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:
-    found, missing = [], []
+async def named_nodes(client: Client, names: Iterable[str]) -> dict[str, NodeIn]:
+    """The nodes of these names that there are."""
+    found = {}
     for name in dict.fromkeys(names):
         try:
-            found.append(decode_node(await client.get(path_of("v1", "nodes", name=name))))
+            found[name] = decode_node(await client.get(path_of("v1", "nodes", name=name)))
         except ApiError as error:
             if not error.is_not_found:
                 raise
-            missing.append(name)
-    if missing:
-        raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
     return found
 
 
-async def _uses(client: Client, node: str) -> list[PodUse]:
-    query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED_PODS.fields}"}
-    uses = await list_all(client, UNFINISHED_PODS.path, query, lambda raw: decode_pod_use(raw, is_any_gpu))
-    return [use for use in uses if use.amounts]
+async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:
+    found = await named_nodes(client, names)
+    if missing := [name for name in dict.fromkeys(names) if name not in found]:
+        raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
+    return list(found.values())

@@ -1,16 +1,21 @@
 """One node, followed: whether it shows the layout that was written to it, and if not, what it waits for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.core.mig.profile import MigProfile
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import NODES, Sink
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.mig.nodes import GpuNode
+
+_NO_REASON: Final = "the node reports failed, without a reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +31,27 @@ class Progress:
 def progress_of(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str, int] | None) -> Progress:
     """A layout holds when the node's state says so, and the node offers what the layout makes."""
     if gpus.state == "failed":
-        return Progress(shown=False, refused=gpus.reason or "the node reports failed, without a reason")
+        who = "mig-manager reports failed; its log says why" if gpus.by_mig_manager else _NO_REASON
+        return Progress(shown=False, refused=gpus.reason or who)
     expected = offered if expected is None else expected
     missing = [
         f"{short(name)} current {offered.get(name, 0)}, desired {expected.get(name, 0)}"
         for name in sorted({*offered, *expected})
         if offered.get(name, 0) != expected.get(name, 0)
     ]
-    if gpus.state == "success" and not missing:
+    if gpus.state == "success" and (not missing or offered == _plain(expected)):
         return Progress(shown=True)
     state = f"state {gpus.state}" if gpus.state else "waiting for the node's state"
     return Progress(shown=False, waits="; ".join([state, *missing]), reason=gpus.reason)
+
+
+def _plain(resources: Mapping[str, int]) -> dict[str, int]:
+    """Devices with media engines counted with plain ones, as NVIDIA's device plugin (0.19) has it."""
+    counts: Counter[str] = Counter()
+    for resource, number in resources.items():
+        profile = MigProfile.of_resource(resource)
+        counts[replace(profile, extras="").resource if profile else resource] += number
+    return counts
 
 
 def offered_by(node: NodeIn) -> dict[str, int]:
@@ -63,11 +78,11 @@ class Watched:
             async with asyncio.timeout(seconds):
                 await self.changed.wait()
 
-    async def offers(self, wanted: Mapping[str, int], seconds: float) -> bool:
-        """Wait until it offers that; False when it does not in so many seconds."""
+    async def until(self, holds: Callable[[NodeIn], bool], seconds: float) -> bool:
+        """Wait until something holds of it; False when it does not in so many seconds."""
         try:
             async with asyncio.timeout(seconds):
-                while self.node is None or offered_by(self.node) != wanted:
+                while self.node is None or not holds(self.node):
                     await self.changed.wait()
                     self.changed.clear()
         except TimeoutError:

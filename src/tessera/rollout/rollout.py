@@ -1,28 +1,36 @@
 """Writes layouts to nodes, a few at a time, and checks that the nodes take them.
 
 A node that does not show its new layout gets its old one back, and the rollout begins no further node. The same happens to a node
-that is being changed when the operator interrupts. If another client changes a node meanwhile, the rollout leaves its value alone.
+that is being changed when the operator interrupts. If another client changes a node meanwhile, the rollout leaves its value alone. What
+mig-manager's ConfigMap lacks is added before the first node, and what no node names afterwards is removed.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.rest.client import Client, PatchType
+from tessera.kube.errors import KubeError
+from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
-from tessera.rollout.changes import Change
-from tessera.rollout.progress import Watched, offered_by, progress_of, watched
+from tessera.rollout.attempt import Attempt
+from tessera.rollout.change import Change, Changes, WhenInUse
+from tessera.rollout.config_map import ConfigMap, NotWritten
+from tessera.rollout.in_use import holders, named, uses_of
+from tessera.rollout.progress import watched
+from tessera.rollout.writing import NotShown, Overtaken, write
 
-_MANAGER: Final = {"fieldManager": "tessera"}
-_MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare
+T = TypeVar("T")
+
 _WRITTEN_AGAIN: Final = "the old layout is written again"
 _TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
+_TO_CLEAR: Final = 240.0  # the same where mig-manager cuts, and the device plugin leaves and comes back
+# seconds: the kubelet syncs a ConfigMap every minute, plus what its cache keeps; mig-manager may not know a new entry until then
+_LATE: Final = 180.0
 
 
 class RolloutResult(StrEnum):
@@ -32,6 +40,7 @@ class RolloutResult(StrEnum):
     WRITTEN = "written"  # and not waited for
     PUT_BACK = "put back"  # failed or interrupted, and the node has its old layout again
     FAILED = "failed"  # and nothing of ours is left to put back, or it could not be
+    REFUSED = "refused"  # and nothing was written
     NOT_BEGUN = "not begun"
 
 
@@ -44,15 +53,8 @@ class NodeRollout:
     reason: str = ""
 
 
-class NotShown(TesseraError):
-    """The node does not show the layout that was written."""
-
-
-class Overtaken(TesseraError):
-    """Another client wrote something else."""
-
-    def __init__(self, change: Change) -> None:
-        super().__init__(f"another client changed {change.wanted.key} meanwhile; left as it is")
+class InUse(TesseraError):
+    """Pods hold devices that would go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +80,27 @@ class MaxUnavailable:
 class Rollout:
     """Changes, carried out a few at a time."""
 
-    # seconds: a node may still say what it said of its old layout, before it has looked at the new one
-    settles = 5.0
+    # seconds between two looks at the pods that hold devices
+    polls = 5.0
 
     def __init__(
-        self, client: Client, *, at_once: int, timeout: float | None, report: Callable[[str], None]
+        self,
+        client: Client,
+        *,
+        at_once: int,
+        timeout: float | None,
+        report: Callable[[str], None],
+        when_in_use: WhenInUse | None = None,  # None: as each node has it
     ) -> None:
         self.outcomes: dict[str, NodeRollout] = {}
         self._client = client
         self._at_once = at_once
         self._timeout = timeout  # None: do not wait
         self._report = report
+        self._when_in_use = when_in_use
         self._stopped = False
+        self._config_map: ConfigMap | None = None
+        self._late_until = 0.0
 
     @property
     def succeeded(self) -> bool:
@@ -98,10 +109,25 @@ class Rollout:
             one.result in (RolloutResult.DONE, RolloutResult.WRITTEN) for one in self.outcomes.values()
         )
 
-    async def run(self, changes: Sequence[Change]) -> None:
+    async def run(self, found: Changes) -> None:
         """Carry them out; `outcomes` tells what became of each, also when this is cancelled."""
-        for change in changes:
-            self.outcomes[change.node] = NodeRollout(change.node, RolloutResult.NOT_BEGUN)
+        for change in found.changes:
+            result = RolloutResult.REFUSED if change.refused else RolloutResult.NOT_BEGUN
+            self.outcomes[change.node] = NodeRollout(change.node, result, change.refused)
+        changes = [change for change in found.changes if not change.refused]
+        new = found.new
+        if found.manager is not None and (new or found.replaced):
+            self._config_map = ConfigMap(self._client, found.manager, self._report)
+        try:
+            if self._config_map is not None and new:
+                if await self._config_map.add(new):
+                    self._report(f"{found.manager}: {', '.join(new)} added")
+                self._late_until = asyncio.get_running_loop().time() + _LATE
+            await self._carry_out_all(changes)
+        finally:
+            await _to_the_end(self._remove_unused([*new, *found.replaced]))
+
+    async def _carry_out_all(self, changes: list[Change]) -> None:
         waiting = iter(changes)
 
         async def work() -> None:
@@ -116,133 +142,113 @@ class Rollout:
             for _ in range(min(self._at_once, len(changes))):
                 tasks.create_task(work())
 
+    async def _remove_unused(self, names: list[str]) -> None:
+        """Remove the configurations that no node names after all; where that fails they do no harm, and it is said."""
+        if self._config_map is None:
+            return
+        try:
+            if gone := await self._config_map.remove_unused(names):
+                self._report(f"no node uses {', '.join(gone)} any more: removed from mig-manager's ConfigMap")
+        except (KubeError, InvalidInput, NotWritten) as error:
+            self._report(f"configurations that no node uses could not be removed: {error}")
+
     async def _carry_out(self, change: Change) -> NodeRollout:
         ours = False  # whether something of ours may stand on the node
+        attempt = self._attempt(change)
         try:
             if not change.written:
+                await self._until_free(change)
                 ours = True
-                await self._write(change, change.before, change.after, None)
-                self._report(f"{change.node}: {change.wanted.key} written")
+                await attempt.write()
+                self._report(f"{change.node}: {change.key} written")
             if self._timeout is None:
                 return NodeRollout(change.node, RolloutResult.WRITTEN)
             async with watched(self._client, change.node) as node:
-                await self._until_shown(node, change, self._timeout)
+                await attempt.until_shown(node, self._timeout)
+        except InUse as error:
+            return NodeRollout(change.node, RolloutResult.REFUSED, str(error))
         except Overtaken as error:
             return NodeRollout(change.node, RolloutResult.FAILED, str(error))
-        except (NotShown, KubeError, InvalidInput) as error:
+        except (NotShown, NotWritten, KubeError, InvalidInput) as error:
             if not ours:
                 return NodeRollout(change.node, RolloutResult.FAILED, str(error))
-            return await self._come_back(change, await self._put_back(change, str(error)))
+            return await self._come_back(attempt, await _to_the_end(self._put_back(attempt, str(error))))
         except asyncio.CancelledError:
             self._stopped = True
             self.outcomes[change.node] = NodeRollout(change.node, RolloutResult.FAILED, "interrupted")
             if ours:
-                await self._put_back(change, "interrupted")
+                await _to_the_end(self._put_back(attempt, "interrupted"))
             raise
         self._report(f"{change.node}: done")
         return NodeRollout(change.node, RolloutResult.DONE)
 
-    async def _write(
-        self, change: Change, expected: str | None, value: str | None, state: str | None
-    ) -> bool:
-        """Write a value and its state where the expected value is; False when the value is there already."""
-        path = path_of("v1", "nodes", name=change.node)
-        for _ in range(_MOST_TRIES):
-            node = decode_node(await self._client.get(path))
-            found = change.wanted.value_of(node)
-            if found == value:
-                return False
-            if found != expected:
-                raise Overtaken(change)
-            patch = change.patch(value, state, node.metadata.resource_version)
-            try:
-                await self._client.patch(path, patch, PatchType.MERGE, _MANAGER)
-            except ApiError as error:
-                if not error.is_conflict:
-                    raise
-            else:
-                return True
-        raise NotShown(f"the node changed {_MOST_TRIES} times while it was written to")
+    def _attempt(self, change: Change) -> Attempt:
+        if self._config_map is None or not change.entries:
+            return Attempt(self._client, change, self._report)
+        add, new = self._config_map.add, {change.after: change.entries}
+        return Attempt(
+            self._client, change, self._report, late_until=self._late_until, ensure=lambda: add(new)
+        )
 
-    async def _until_shown(self, node: Watched, change: Change, timeout: float) -> None:
-        told, reason, refused, since = "", "", "", 0.0
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(timeout):
-                await node.changed.wait()
-                while True:
-                    node.changed.clear()
-                    if node.node is None:
-                        raise NotShown("the node is gone")
-                    if change.wanted.value_of(node.node) not in (change.after, change.before):
-                        raise Overtaken(change)
-                    progress = progress_of(gpu_node(node.node), offered_by(node.node), change.expected)
-                    if progress.shown:
-                        return
-                    if progress.refused != refused:
-                        refused, since = progress.refused, loop.time()
-                    left = None
-                    if refused and (left := since + self.settles - loop.time()) <= 0:
-                        raise NotShown(refused)
-                    if (progress.waits, progress.reason) != (told, reason):
-                        # the reason once, however numbers change
-                        why = f": {progress.reason}" if progress.reason not in ("", reason) else ""
-                        told, reason = progress.waits, progress.reason
-                        self._report(f"{change.node}: {told}{why}")
-                    await node.change(left)
-        except TimeoutError as error:
-            raise NotShown(
-                f"the layout is not applied after {timeout:g} s: {told or refused or 'the node has not reported'}"
-            ) from error
+    async def _until_free(self, change: Change) -> None:
+        """Wait until no pod holds devices that would go, or refuse; who reads an annotation waits by itself."""
+        when = self._when_in_use or change.when_in_use
+        if when is WhenInUse.WAIT and not change.label:
+            return
+        told, loop = "", asyncio.get_running_loop()
+        until = loop.time() + (self._timeout or 0.0)
+        while found := holders(await uses_of(self._client, change.node), change.touched):
+            which = named(found)
+            if when is WhenInUse.REFUSE:
+                raise InUse(f"pods hold devices that would go: {which}")
+            if loop.time() >= until:
+                raise InUse(f"pods still hold devices that would go: {which}")
+            if which != told:
+                self._report(f"{change.node}: waiting for pods that hold devices which go: {which}")
+                told = which
+            await asyncio.sleep(self.polls)
 
-    async def _put_back(self, change: Change, reason: str) -> NodeRollout:
-        """Write the old layout again, also when the operator interrupts meanwhile."""
-        writing = asyncio.ensure_future(self._write_back(change, reason))
-        try:
-            return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await writing
-            raise
-
-    async def _write_back(self, change: Change, reason: str) -> NodeRollout:
+    async def _put_back(self, attempt: Attempt, reason: str) -> NodeRollout:
         """Write the old layout again; where that fails, the reason says what to type."""
+        change = attempt.change
         result, back = RolloutResult.FAILED, "the node is as it was"
         try:
-            if await self._write(change, change.after, change.before, change.state or None):
+            state = await self._state_to_put_back(change)
+            if await write(self._client, change, attempt.ours, change.before, state):
                 result, back = RolloutResult.PUT_BACK, _WRITTEN_AGAIN
         except Overtaken as error:
             back = str(error)
         except (NotShown, KubeError, InvalidInput) as error:
-            back = f"the old layout could not be put back ({error}): {_by_hand(change)}"
+            back = f"the old layout could not be put back ({error}): {change.by_hand()}"
         outcome = self.outcomes[change.node] = NodeRollout(change.node, result, f"{reason}; {back}")
         return outcome
 
-    async def _come_back(self, change: Change, outcome: NodeRollout) -> NodeRollout:
+    async def _state_to_put_back(self, change: Change) -> str | None:
+        """The old state; mig-manager, where it answers at all, says its own of the old configuration."""
+        if change.label:
+            node = decode_node(await self._client.get(path_of("v1", "nodes", name=change.node)))
+            if gpu_node(node).state:
+                return None
+        return change.state or None
+
+    async def _come_back(self, attempt: Attempt, outcome: NodeRollout) -> NodeRollout:
         """Wait a while until a node that got its old layout back offers its old devices again."""
+        change = attempt.change
         if outcome.result is not RolloutResult.PUT_BACK or self._timeout is None:
             return outcome
         self._report(f"{change.node}: not taken, {_WRITTEN_AGAIN}")
-        seconds = min(self._timeout, _TO_COME_BACK)
+        seconds = min(self._timeout, _TO_CLEAR if change.label else _TO_COME_BACK)
         async with watched(self._client, change.node) as node:
-            there = await node.offers(change.offered, seconds)
+            there = await attempt.come_back(node, seconds)
         back = "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not applied after {seconds:g} s"
         return replace(outcome, reason=outcome.reason.replace(_WRITTEN_AGAIN, back))
 
 
-async def refusal(client: Client, change: Change) -> str:
-    """Why the API server would refuse a change, by a dry run; empty when it would accept it."""
-    path = path_of("v1", "nodes", name=change.node)
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Finish some work, also when the operator interrupts meanwhile."""
+    task = asyncio.ensure_future(work)
     try:
-        await client.patch(
-            path, change.patch(change.after, None), PatchType.MERGE, {**_MANAGER, "dryRun": "All"}
-        )
-    except ApiError as error:
-        return str(error)
-    return ""
-
-
-def _by_hand(change: Change) -> str:
-    verb = "label" if change.wanted.label else "annotate"
-    if change.before is None:
-        return f"kubectl {verb} node {change.node} {change.wanted.key}-"
-    return f"kubectl {verb} node {change.node} --overwrite {change.wanted.key}='{change.before}'"
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

@@ -1,30 +1,24 @@
 """`tessera mig apply`: give nodes a layout, and see that they take it."""
 
-import difflib
-import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
-from tessera.cli.common.output import Style, echo, warn
+from tessera.cli.common.output import warn
+from tessera.cli.mig.applying import How, apply_changes, apply_plan
 from tessera.cli.mig.sources import cards_option, product_option, read_text
 from tessera.core.mig.geometry import Product
-from tessera.core.text import first_of, number_of
 from tessera.kube.object_files import naming
-from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.changes import Change, Wanted, changes_of
-from tessera.rollout.rollout import MaxUnavailable, NodeRollout, Rollout, refusal
-from tessera.serving.ending import Signalled, until_signalled
+from tessera.protocol.mig.plans import read_plan
+from tessera.rollout.change import Wanted, WhenInUse
+from tessera.rollout.changes import changes_of
+from tessera.rollout.rollout import MaxUnavailable
 
-_CONTEXT: Final = 2  # lines around a change: a layout has few
-_MOST_NAMED: Final = 8  # nodes that change alike are named up to here, and counted beyond
 _DRY_RUNS: Final = ("none", "client", "server")
 
 
@@ -40,9 +34,15 @@ class _BareDryRun(click.Command):
 
 
 @click.command("apply", cls=_BareDryRun)
-@click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.counts_or_files)
+@click.argument(
+    "layout", metavar="[FILE|COUNTS|NAME]", required=False, shell_complete=completing.counts_or_files
+)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
 @selector_option("Choose nodes by their labels, instead of by name.")
+@option(
+    "--plan FILE",
+    "Apply a plan that `tessera mig plan -o json` (or yaml) printed to the nodes that it names; - is standard input.",
+)
 @option("--config NAME", "The configuration to use, if the file has several.")
 @option(
     "--label",
@@ -50,7 +50,7 @@ class _BareDryRun(click.Command):
 )
 @option(
     "--mig-parted FILE",
-    "With --label: the MIG manager's configuration file, to check that the layout fits.",
+    "With --label: the MIG manager's configuration file, to check that the layout fits, instead of its ConfigMap.",
     "parted",
 )
 @product_option("The cards' product, if the nodes' labels do not name it.")
@@ -65,11 +65,18 @@ class _BareDryRun(click.Command):
 @option("--max-unavailable N|N%", "How many nodes to change at a time.", default="1")
 @option("--timeout", "How long a node may take to show its new layout.", type=Duration(), default="5m")
 @option("--wait/--no-wait", "Wait until the nodes show their new layout.", default=True)
+@option(
+    "--when-in-use",
+    "While pods hold devices that would go: `refuse` to change the node, or `wait` for the pods.",
+    type=click.Choice([one.value for one in WhenInUse]),
+    show_default="refuse where NVIDIA's MIG manager cuts, else wait",
+)
 @cluster_options
 def command(
-    layout: str,
+    layout: str | None,
     nodes: tuple[str, ...],
     selector: str,
+    plan: str | None,
     config: str | None,
     label: bool,
     parted: str | None,
@@ -80,33 +87,50 @@ def command(
     max_unavailable: str,
     timeout: float,
     wait: bool,
+    when_in_use: str | None,
     cluster: ClusterChoice,
 ) -> int:
-    """Write a MIG layout to nodes: show what changes first, and write it when you agree.
+    """Give nodes a MIG layout: show what changes first, and write it when you agree.
 
-    The layout goes into the annotation run.ai/mig.config, which Tessera's device plugin reads; with --label the name of
-    a configuration goes into the label nvidia.com/mig.config, for NVIDIA's MIG manager. The command refuses a layout that does not
-    fit a node's cards. It changes nodes one after the other; each must show the new layout, in its state and in
-    what it offers, before the next. A node that does not gets its old layout back, and the rest stays as it is. The same
-    command again continues where it stopped.
+    Each node gets the layout its own way. Where Tessera's device plugin or DRA driver cuts the cards, it goes into the
+    annotation run.ai/mig.config. Where NVIDIA's MIG manager does (label nvidia.com/mig.config), the command takes the
+    configuration that gives this layout, adds one to the MIG manager's ConfigMap if there is none, and writes its name
+    into the label. --label writes a name that you give. --plan applies a whole plan.
+
+    The command refuses a layout that does not fit a node's cards, and a node whose devices are in use and would go, where
+    NVIDIA's MIG manager cuts. It changes nodes one after the other; each must show the new layout, in its
+    state and in what it offers, before the next. A node that does not gets its old layout back, and the rest stays as it is.
+    The same command again continues where it stopped.
 
     \b
     tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
     tessera mig apply layout.yaml -l pool=training --max-unavailable 25% --yes
     tessera mig apply layout.yaml -l pool=training --dry-run
-    tessera mig apply all-balanced gpu-1 --label --mig-parted mig-parted.yaml
+    tessera mig apply all-balanced gpu-1 --label
+    tessera mig plan --from-pending -o json > plan.json; tessera mig apply --plan plan.json
 
     \b
     Exit codes: 0 done, 1 some nodes did not take it or you did not agree, 2 bad input, 130 interrupted.
     """  # fmt: skip
+    with naming("--max-unavailable"):
+        at_once = MaxUnavailable.parse(max_unavailable)
+    in_use = WhenInUse(when_in_use) if when_in_use else None
+    how = How(yes, dry_run, at_once, timeout if wait else None, in_use)
+    if plan is not None:
+        if layout or selector.strip() or config or label or parted or product or cards:
+            raise click.UsageError(
+                "--plan names nodes and layouts itself: use it without a layout, nodes, -l, --config, --label, --mig-parted, --product and --cards"
+            )
+        how.check(stdin_read=plan == "-")
+        where, text = read_text(plan)
+        return apply_plan(read_plan(text, where), cluster, how)
+    if layout is None:
+        raise click.UsageError("no layout given: a file, counts such as 2g.20gb=2, or --plan FILE")
     if bool(nodes) == bool(selector.strip()):
         raise click.UsageError("no nodes chosen: give names, or -l SELECTOR")
     if (parted and not label) or (config and label):
         raise click.UsageError("use --mig-parted only with --label, and --config only without it")
-    if dry_run == "none" and not yes and (layout == "-" or not sys.stdin.isatty()):
-        raise click.UsageError(
-            "no terminal to ask for confirmation: use --yes, or --dry-run to see what would change"
-        )
+    how.check(stdin_read=layout == "-")
     if label and parted is None:
         wanted = Wanted(None, layout, label=True)
     else:
@@ -114,93 +138,9 @@ def command(
         document, name = mig.read(text, where), layout if label else config
         wanted = Wanted(document, name, label=label, product=product, cards=cards, text=text)
     chosen = LabelSelector.parse(selector)
-    with naming("--max-unavailable"):
-        at_once = MaxUnavailable.parse(max_unavailable)
     changes = cluster.run(lambda client: changes_of(client, wanted, nodes, chosen))
-    echo(_describe(changes, Style.of(sys.stdout)))
-    if wanted.document is None:
+    if any(change.expected is None for change in changes.changes):
         warn(
             f"not checked: the layouts of {wanted.config} are not known here; give its file with --mig-parted FILE"
         )
-    to_write = [change for change in changes if not change.written]
-    if dry_run != "none":
-        return cluster.run(lambda client: _dry_run(client, to_write)) if dry_run == "server" else 0
-    if to_write and not yes and not click.confirm(f"Change {number_of(len(to_write), 'node')}?", err=True):
-        warn("nothing was changed")
-        return 1
-    try:
-        return cluster.run(
-            lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
-        )
-    except Signalled:
-        raise KeyboardInterrupt from None
-
-
-async def _dry_run(client: Client, changes: Sequence[Change]) -> int:
-    refused = 0
-    for change in changes:
-        if why := await refusal(client, change):
-            warn(f"{change.node}: {why}")
-            refused += 1
-        else:
-            click.echo(f"{change.node}: the API server would accept it")
-    return int(refused > 0)
-
-
-async def _roll_out(client: Client, changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
-    rollout = Rollout(client, at_once=at_once, timeout=timeout, report=warn)
-    try:
-        await until_signalled(rollout.run(changes))
-    finally:  # also when interrupted: the operator wants to know what is where
-        echo(_summary(rollout.outcomes.values()))
-    return int(not rollout.succeeded)
-
-
-def _describe(changes: Sequence[Change], style: Style) -> Iterator[str]:
-    """What would change; nodes that change alike are listed together."""
-    alike: dict[tuple[Any, ...], list[Change]] = {}
-    for change in changes:
-        if not change.written:
-            key = (change.before, change.after, tuple(change.counts))
-            alike.setdefault(key, []).append(change)
-    for same in alike.values():
-        yield style.bold(_nodes([change.node for change in same]))
-        for line in _diff(same[0]):
-            paint = {"-": style.bad, "+": style.good}.get(line[:1], style.dim)
-            yield "  " + paint(line)
-        for resource, before, after in same[0].counts:
-            yield f"  {resource}: {before} → {after}"
-        for change in same:
-            for risk in change.risks:
-                yield "  " + style.note(f"warning: {change.node}: {risk}")
-    already = [change.node for change in changes if change.written]
-    if already:
-        yield f"{_nodes(already)}: no change, the layout is the same"
-
-
-def _diff(change: Change) -> Iterator[str]:
-    before, after = change.before, change.after
-    if change.wanted.label:
-        if before is not None:
-            yield f"- {change.wanted.key}={before}"
-        yield f"+ {change.wanted.key}={after}"
-        return
-    yield change.wanted.key
-    lines = difflib.unified_diff((before or "").splitlines(), after.splitlines(), n=_CONTEXT, lineterm="")
-    for line in list(lines)[2:]:  # without the names of files
-        if not line.startswith("@@"):
-            yield f"{line[:1]} {line[1:]}"
-
-
-def _nodes(names: Sequence[str]) -> str:
-    return f"node{'s' if len(names) > 1 else ''} {first_of(names, _MOST_NAMED)}"
-
-
-def _summary(outcomes: Iterable[NodeRollout]) -> Iterator[str]:
-    """What became of the nodes: a line for each with a reason, then how many ended in each way."""
-    counts: Counter[str] = Counter()
-    for outcome in outcomes:
-        counts[outcome.result] += 1
-        if outcome.reason:
-            yield f"{outcome.node}: {outcome.result}: {outcome.reason}"
-    yield ", ".join(f"{number} {result}" for result, number in counts.items())
+    return apply_changes(changes, cluster, how)

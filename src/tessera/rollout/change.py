@@ -1,0 +1,142 @@
+"""What is wanted of nodes, and what happens to one node: values, computed before anything is written."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from tessera.core.devices.capacity import in_order
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import LayoutEntry
+from tessera.core.planning.configurations import OURS
+from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.operator import MigManagerConfig
+
+# values of labels, as k8s.io/apimachinery/pkg/util/validation has it
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+class WhenInUse(StrEnum):
+    """What to do about pods that hold devices which would go."""
+
+    WAIT = "wait"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person wants of nodes: a layout, or one of mig-manager's configurations by its name."""
+
+    document: mig.MigDocument | None  # None: only the name is known
+    config: str | None
+    label: bool  # `config` goes into the label; else each node gets the layout its own way
+    product: Product | None = None  # said by the operator, which goes before what a node says
+    cards: int | None = None
+    text: str = ""  # the document as the operator wrote it
+
+    def __post_init__(self) -> None:
+        """Refuse a name that the API server would refuse, or that the document does not have."""
+        if self.label and not _LABEL_VALUE.fullmatch(self.config or ""):
+            raise InvalidInput(
+                f'"{(self.config or "")[:70]}" cannot be the value of a label; --label takes the name of a configuration'
+            )
+        if self.document is not None:
+            self.document.select(self.config)
+
+    def cards_of(self, gpus: GpuNode) -> tuple[Product | None, int | None]:
+        """The product of a node's cards and their number: as the operator says, else as the node does."""
+        return self.product or gpus.product, self.cards or gpus.cards
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happens to one node."""
+
+    node: str
+    before: str | None
+    after: str
+    state: str  # what the node says of the layout it has
+    offered: Mapping[str, int]  # GPUs and MIG devices that it has now
+    expected: Mapping[str, int] | None  # those that it will have; None: unknown
+    label: bool = False  # the node is cut by mig-manager, which reads a label; else an annotation is written
+    risks: tuple[str, ...] = ()
+    removed: Mapping[str, int] | None = None  # devices that go, by resource; None: which is not known
+    entries: tuple[LayoutEntry, ...] = ()  # the configuration `after`, where mig-manager does not have it yet
+    refused: str = ""  # why nothing is written to this node
+
+    @property
+    def key(self) -> str:
+        return mig.PARTED_CONFIG if self.label else mig.RUNAI_CONFIG
+
+    @property
+    def when_in_use(self) -> WhenInUse:
+        """What to do where nobody says it: who reads an annotation waits by itself, and mig-manager does not look."""
+        return WhenInUse.REFUSE if self.label else WhenInUse.WAIT
+
+    @property
+    def written(self) -> bool:
+        """Whether the node asks for it already, and there is nothing to do but to wait: mig-manager tries a name only once."""
+        return self.before == self.after and not (self.label and self.state == "failed")
+
+    @property
+    def touched(self) -> frozenset[str] | None:
+        """The resources of which devices go; None: any may."""
+        return None if self.removed is None else frozenset(self.removed)
+
+    @property
+    def counts(self) -> list[tuple[str, int, int]]:
+        """The resources whose number changes: how many the node has now, and how many it will have."""
+        if self.expected is None:
+            return []
+        now, then = self.offered, self.expected
+        found = [
+            (resource, now.get(resource, 0), then.get(resource, 0)) for resource in in_order({**now, **then})
+        ]
+        return [(resource, before, after) for resource, before, after in found if before != after]
+
+    def value_of(self, node: NodeIn) -> str | None:
+        """The node's present value."""
+        return value_of(node, label=self.label)
+
+    def patch(self, value: str | None, state: str | None, version: str | None = None) -> dict[str, Any]:
+        """The merge patch that writes a value and its state; None removes one."""
+        metadata: dict[str, Any] = {"labels": {mig.CONFIG_STATE: state}}
+        metadata.setdefault("labels" if self.label else "annotations", {})[self.key] = value
+        return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
+
+    def by_hand(self) -> str:
+        """The command that puts the old value back."""
+        verb = "label" if self.label else "annotate"
+        if self.before is None:
+            return f"kubectl {verb} node {self.node} {self.key}-"
+        return f"kubectl {verb} node {self.node} --overwrite {self.key}='{self.before}'"
+
+
+def value_of(node: NodeIn, *, label: bool) -> str | None:
+    """What stands in the node's label for mig-manager, or in the annotation."""
+    section = node.metadata.labels if label else node.metadata.annotations
+    return (section or {}).get(mig.PARTED_CONFIG if label else mig.RUNAI_CONFIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happens to all of them, and the ConfigMap of mig-manager."""
+
+    changes: Sequence[Change]
+    manager: MigManagerConfig | None = None
+    warnings: Sequence[str] = ()
+
+    @property
+    def new(self) -> dict[str, tuple[LayoutEntry, ...]]:
+        """The configurations that the ConfigMap does not have yet."""
+        return {one.after: one.entries for one in self.changes if one.entries and not one.refused}
+
+    @property
+    def replaced(self) -> list[str]:
+        """Configurations of ours that nodes leave: they are removed when no other node names them."""
+        left = {one.before for one in self.changes if one.label and not (one.written or one.refused)}
+        return sorted(name for name in left if name and name.startswith(OURS) and name not in self.new)

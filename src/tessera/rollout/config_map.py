@@ -1,0 +1,94 @@
+"""mig-manager's ConfigMap: configurations of ours are added in one write, and removed when no node names them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tessera.core.errors import TesseraError
+from tessera.core.mig.layout import LayoutEntry
+from tessera.core.planning.configurations import OURS
+from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.resource import NODES
+from tessera.protocol.kubernetes.nodes import decode_node
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.edited import Edited, edited
+from tessera.protocol.mig.operator import CONFIG_KEY, MigManagerConfig
+
+MANAGER: Final = {"fieldManager": "tessera"}
+_MOST_TRIES: Final = 5  # people and GitOps tools write it, seldom
+
+Configurations = Mapping[str, Sequence[LayoutEntry]]
+
+
+class NotWritten(TesseraError):
+    """The ConfigMap could not be written."""
+
+
+class ConfigMap:
+    """The ConfigMap that mig-manager reads."""
+
+    def __init__(self, client: Client, manager: MigManagerConfig, report: Callable[[str], None]) -> None:
+        self._client = client
+        self._manager = manager
+        self._report = report
+        self._path = path_of("v1", "configmaps", namespace=manager.namespace, name=manager.name)
+
+    async def add(self, new: Configurations, *, dry_run: bool = False) -> bool:
+        """Add what is missing of these, all in one write; False when nothing is."""
+
+        def change(text: str) -> Edited | None:
+            there = mig.read(text, str(self._manager)).configs
+            missing = {name: entries for name, entries in new.items() if name not in there}
+            return edited(text, missing, (), str(self._manager)) if missing else None
+
+        return await self._write(change, dry_run=dry_run)
+
+    async def remove_unused(self, names: Collection[str]) -> list[str]:
+        """Remove those of ours that no node's label names; which ones these are."""
+        ours = {name for name in names if name.startswith(OURS)}
+        if not ours:
+            return []
+        labelled = await list_all(self._client, NODES.path, {"labelSelector": mig.PARTED_CONFIG}, decode_node)
+        used = {(node.metadata.labels or {}).get(mig.PARTED_CONFIG) for node in labelled}
+        gone: list[str] = []
+
+        def change(text: str) -> Edited | None:
+            there = mig.read(text, str(self._manager)).configs
+            gone[:] = sorted(name for name in ours - used if name in there)
+            return edited(text, {}, gone, str(self._manager)) if gone else None
+
+        return gone if await self._write(change) else []
+
+    async def _write(self, change: Callable[[str], Edited | None], *, dry_run: bool = False) -> bool:
+        """Write what a change makes of the text as it is now; a conflict is read and tried again."""
+        query = {**MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        for _ in range(_MOST_TRIES):
+            document = _decoded(await self._client.get(self._path))
+            data = document.setdefault("data", {})
+            found = change(data.get(CONFIG_KEY) or "")
+            if found is None:
+                return False
+            data[CONFIG_KEY] = found.text
+            try:
+                await self._client.update(self._path, document, query)
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise
+            else:
+                if found.comments_lost and not dry_run:
+                    self._report(
+                        f"{self._manager}: its comments are lost: the document is not in block style"
+                    )
+                return True
+        raise NotWritten(f"{self._manager} changed {_MOST_TRIES} times while it was written to")
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except NOT_JSON as error:
+        raise BadResponse(f"a ConfigMap that is not JSON: {error}") from error

@@ -1,0 +1,76 @@
+"""A plan's nodes, each changed its own way; a node that has changed since the plan was made is refused, with the reason."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.known import KnownLayout, UnknownLayout
+from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.planning.changes import NodeChange, Way, difference
+from tessera.inventory.known import known_layout
+from tessera.kube.rest.client import Client
+from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.mig.nodes import gpu_node
+from tessera.rollout.change import Change, Changes
+from tessera.rollout.changes import Surroundings, layout_change, named_nodes
+from tessera.rollout.in_use import uses_of
+from tessera.rollout.progress import offered_by
+
+
+async def planned_changes(client: Client, plan: Sequence[NodeChange]) -> Changes:
+    """What happens to each node of a plan."""
+    nodes = await named_nodes(client, [one.name for one in plan])
+    around = await Surroundings.read(client, nodes.values())
+    changes = [await _change(client, one, nodes.get(one.name), around) for one in plan]
+    return Changes(changes, around.manager, around.warnings)
+
+
+async def _change(client: Client, one: NodeChange, node: NodeIn | None, around: Surroundings) -> Change:
+    refused = Change(one.name, None, "", "", {}, None, label=one.way is Way.MIG_MANAGER)
+    if node is None:
+        return replace(refused, refused="the cluster has no such node")
+    known = known_layout(gpu_node(node), around.manager)
+    if why := outdated(one, by_mig_manager=gpu_node(node).by_mig_manager, known=known):
+        return replace(refused, refused=why)
+    uses, prefer = await uses_of(client, one.name), one.configuration
+    try:
+        return layout_change(node, offered_by(node), uses, one.layout, known, around, prefer=prefer)
+    except InvalidInput as error:
+        return replace(refused, refused=str(error))
+
+
+def outdated(one: NodeChange, *, by_mig_manager: bool, known: KnownLayout | UnknownLayout) -> str:
+    """Why a plan is no longer one for this node; empty when it is."""
+    way = Way.MIG_MANAGER if by_mig_manager else Way.ANNOTATION
+    if way is not one.way:
+        return f"the plan changes it by {one.way}, but it is changed by {way} now"
+    if isinstance(known, UnknownLayout):
+        return f"the plan knows how its cards are cut, but now that is not known: {known.reason}"
+    now = known.layout
+    if [card.product for card in now.cards] != [card.product for card in one.present.cards]:
+        return f"the plan has {_cards(one.present)}, but the node has {_cards(now)} now"
+    cleared = way is Way.MIG_MANAGER or not known.placed
+
+    def same(other: NodeLayout) -> bool:
+        return not any(
+            any(difference(*both, cleared=cleared)) for both in zip(now.cards, other.cards, strict=True)
+        )
+
+    if same(one.present) or same(one.layout):  # the same plan again goes on where it stopped
+        return ""
+    return "its layout has changed since the plan was made: " + "; ".join(
+        f"card {number} was {_cut(before)}, and is {_cut(after)}"
+        for number, (before, after) in enumerate(zip(one.present.cards, now.cards, strict=True))
+        if any(difference(before, after, cleared=cleared))
+    )
+
+
+def _cards(layout: NodeLayout) -> str:
+    products = {card.product.name: None for card in layout.cards}
+    return f"{len(layout.cards)} × {', '.join(products)}"
+
+
+def _cut(card: CardLayout) -> str:
+    if not card.mig_enabled:
+        return "a whole GPU"
+    return " + ".join(f"{profile} ×{count}" for profile, count in card.counts.items()) or "empty"
