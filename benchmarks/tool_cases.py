@@ -92,7 +92,7 @@ ELSEWHERE: Final = {
     "certs rotate": "reads one Secret and one webhook configuration",
     "certs export": "reads one Secret",
     "certs run": "keeps one Secret and one webhook configuration",
-    "mig apply": "asks for the nodes that it is given, and once for the pods of each of them",
+    "mig apply": "asks for the nodes that it is given, once for the pods of each of them, and for what DRA has",
     "mig products": "reads no cluster",
     "demo": "has its own small cluster",
     "config check": "reads one file",
@@ -108,6 +108,8 @@ ELSEWHERE: Final = {
 OMITTED: Final = {
     ("capacity", "sort_by"): "all fields are sorted the same way; one is measured",
     ("capacity", "all_namespaces"): "says what holds without it",
+    ("mig plan", "apply"): "asks for the nodes of the plan, and once for the pods of each of them",
+    ("mig plan", "yes"): "says what holds with --apply",
 }
 
 # What is measured without the command line: `benchmarks.tool_process` has a function of that name.

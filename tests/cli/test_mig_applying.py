@@ -243,3 +243,32 @@ def test_refused(apply, args, err):
     code, out, told = apply(*args, "--yes")
     assert (code, out, told) == (2, "", err)
     assert writes(apply) == []
+
+
+def test_planned_and_applied(apply, command):
+    """What pods wait for is planned and applied in one go; the plan says what goes, and the nodes have it afterwards."""
+    apply("1g.10gb=7", "gpu-0", "--dry-run")  # mig-manager is there
+    apply.cluster.add(pod("waits", "", MIG + "3g.40gb", 1, "Pending"))
+    arguments = ["mig", "plan", "--kubeconfig", apply.cluster.kubeconfig, "--from-pending", "--apply"]
+    code, out, err = command(*arguments)
+    assert (code, out, writes(apply)) == (2, "", [])
+    assert err.startswith(
+        "tessera mig plan: no terminal to ask for confirmation: use --yes, or leave --apply out to see the plan"
+    )
+    code, out, _ = command(*arguments, "--yes")
+    assert (code, out.splitlines()[-1]) == (0, "1 done")
+    changed = [name for name in ("gpu-0", "gpu-1") if apply.cluster.node(name)["metadata"]["labels"]["nvidia.com/mig.config"] != "all-1g.10gb"]  # fmt: skip
+    assert len(changed) == 1
+    assert int(apply.cluster.node(changed[0])["status"]["allocatable"][MIG + "3g.40gb"]) >= 1
+    apply.cluster.change_pod("waits", lambda one: one["spec"].update(nodeName=changed[0]))
+    assert command(*arguments, "--yes")[0] == 0, "nothing waits any more"
+
+
+@pytest.mark.parametrize(
+    "more", [["--yes"], ["2g.20gb=1", "--apply"], ["--from-pending", "--apply", "-o", "json"]]
+)
+def test_applied_only_to_the_cluster(command, more):
+    """A plan for imagined cards is not applied, nor one that is printed for scripts."""
+    code, out, err = command("mig", "plan", *more)
+    assert (code, out) == (2, "")
+    assert "use --apply and --yes only with --from-pending" in err or "no demand given" in err

@@ -40,12 +40,10 @@ class How:
     timeout: float | None = TIMEOUT  # None: do not wait
     when_in_use: WhenInUse | None = None  # None: as each node's way has it
 
-    def check(self, *, stdin_read: bool = False) -> None:
+    def check(self, instead: str = "--dry-run to see what would change", *, stdin_read: bool = False) -> None:
         """Refuse to begin where somebody must be asked, and nobody can be."""
         if self.dry_run == "none" and not self.yes and (stdin_read or not sys.stdin.isatty()):
-            raise click.UsageError(
-                "no terminal to ask for confirmation: use --yes, or --dry-run to see what would change"
-            )
+            raise click.UsageError(f"no terminal to ask for confirmation: use --yes, or {instead}")
 
 
 def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: How) -> int:

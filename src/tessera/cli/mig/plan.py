@@ -13,6 +13,7 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import Output, output_option, warn
 from tessera.cli.common.reading import files_option, read_inventory
+from tessera.cli.mig.applying import How, apply_plan
 from tessera.cli.mig.plan_cards import node_cards, product_cards
 from tessera.cli.mig.plan_output import (
     DRAWN,
@@ -26,6 +27,7 @@ from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import NodeChange
 from tessera.core.planning.configurations import PlanChanges, changes_of
 from tessera.core.planning.demand import most_wanted
 from tessera.core.planning.kinds import NodeCards, Wanted
@@ -94,6 +96,8 @@ _MOST_ADVICE: Final = 999  # of one profile: advice beyond that is too long to f
     "--defragment COUNTS",
     "Instead of a plan: name the fewest pods that must end, or move, to make room for these devices. Advice only.",
 )
+@option("--apply", "With --from-pending: apply the plan to the cluster's nodes, after a question.")
+@option("-y, --yes", "With --apply: do not ask for confirmation.")
 @output_option(*DRAWN)
 @cluster_options
 def command(
@@ -112,6 +116,8 @@ def command(
     max_nodes: int | None,
     max_cards: int | None,
     defragment: str | None,
+    apply: bool,
+    yes: bool,
     output: Output,
     cluster: ClusterChoice,
 ) -> int:
@@ -128,11 +134,14 @@ def command(
     Every form of output says what is removed and what is added. -o operator prints the commands for NVIDIA's mig-manager: new
     configurations where none of its own will do, and labels.
 
+    --apply gives the nodes their layouts as `tessera mig apply --plan` does. The exit code is then 1 if a node did not take its layout, too.
+
     \b
     tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
     tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
     tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
     tessera mig plan --from-pending --max-nodes 3
+    tessera mig plan --from-pending --apply
     tessera mig plan --defragment 3g.71gb=2
     kubectl get nodes -o json > nodes.json
     tessera mig plan 2g.35gb=9 --nodes nodes.json --keep -o runai
@@ -144,6 +153,8 @@ def command(
         raise click.UsageError(
             "no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
         )
+    of_cluster = from_pending and not (products or node_files or sources or parted)
+    how = _how(yes=yes, allowed=apply and of_cluster and output.form == "table") if apply or yes else None
     live = from_pending or defragment is not None
     if not live and (sources or selector or cluster != NO_CLUSTER):
         raise click.UsageError(
@@ -163,7 +174,8 @@ def command(
     ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
     pending = _pending(cluster, sources, selector, since, configs) if from_pending else None
     if pending and not products and not node_files:
-        return _print_pending(pending, ask, output, fill=not leave_rest)
+        code, changed = _print_pending(pending, ask, output, fill=not leave_rest)
+        return code | (apply_plan(changed, cluster, how) if how and changed else 0)
     wanted = pending.demand.all if pending else _read_demand(demand or "")
     if not wanted:
         return 0
@@ -182,6 +194,17 @@ def command(
         places, found = _needed(places, found)
     changes = _changes(found, places, inventory.mig_manager, max_cards)
     return print_plan(changes, places, output, More(mig_manager=inventory.mig_manager))
+
+
+def _how(*, yes: bool, allowed: bool) -> How:
+    """How a plan is applied; what is planned for other cards, or printed for scripts, is not."""
+    if not allowed:
+        raise click.UsageError(
+            "use --apply and --yes only with --from-pending, the cluster's own cards and -o table"
+        )
+    how = How(yes=yes)
+    how.check("leave --apply out to see the plan")
+    return how
 
 
 def _changes(
@@ -210,10 +233,12 @@ def _pending(
     return pending
 
 
-def _print_pending(pending: Pending, ask: Callable[..., Question], output: Output, *, fill: bool) -> int:
-    """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it."""
+def _print_pending(
+    pending: Pending, ask: Callable[..., Question], output: Output, *, fill: bool
+) -> tuple[int, Sequence[NodeChange]]:
+    """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it. The exit code, and what changes."""
     if not pending.demand.all:
-        return 0
+        return 0, ()
     cards = pending.cards()
     warn(*cards.skipped)
     if not cards.cards:
@@ -221,7 +246,7 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     warn(*explain_waiting(pending.waiting))
     if not pending.waiting.wanted and output.form == "table":
         click.echo("no layout is needed")
-        return 0
+        return 0, ()
     question = ask(pending.waiting.wanted, cards.cards, cards.places, fill=pending.fill() if fill else None)
     changes = _changes(plan(question, highs), cards.places, pending.mig_manager, question.most_cards)
     found = changes.plan
@@ -233,7 +258,8 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
         "asked": demand_document(pending.demand),
         "waiting": waiting_document(pending.waiting, outcome),
     }
-    return print_plan(changes, places, output, More(explain_outcome(outcome), fields, pending.mig_manager))
+    more = More(explain_outcome(outcome), fields, pending.mig_manager)
+    return print_plan(changes, places, output, more), changes.nodes
 
 
 def _read_demand(argument: str) -> dict[MigProfile, int]:
