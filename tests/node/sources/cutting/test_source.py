@@ -365,7 +365,7 @@ def test_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> None:
         status = node.source.status
         assert status is not None
         assert status.state is State.PENDING
-        assert "card 0 destroy has not come back for" in status.reason
+        assert "card 0 waits for destroy, which has not come back for more than 30 s" in status.reason
 
     try:
         run(story)

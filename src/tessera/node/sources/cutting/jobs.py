@@ -45,8 +45,11 @@ class Job:
     def hangs(self) -> str:
         """What has not come back for too long; empty: nothing."""
         name, since = self._call
-        seconds = self._clock() - since
-        return f"{name} has not come back for {seconds:.0f} s" if seconds > _HANGS_AFTER else ""
+        # the same words for as long as it lasts: they are written to the node
+        hangs = self._clock() - since > _HANGS_AFTER
+        return (
+            f"waits for {name}, which has not come back for more than {_HANGS_AFTER:.0f} s" if hangs else ""
+        )
 
     def _note(self, name: str) -> None:
         self._call = (name, self._clock())

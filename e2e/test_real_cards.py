@@ -1,0 +1,261 @@
+"""The device plugin cuts the cards of a stand-in for NVIDIA's driver, through nvidia-ml-py: faults at the driver's calls, and a real kubelet."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import ClusterWithNode
+from e2e.cluster.processes import until
+from e2e.command import Running
+from e2e.nvidia import NVML, Driver
+from e2e.test_device_plugin import MIG, annotate, logged, mapped, pod, wait_allocatable
+
+FIRST = ["2g.35gb", "2g.35gb", "3g.71gb"]
+STORY = "2g.35gb=2,3g.71gb=1"
+ONES = "1g.18gb=7"
+
+
+class Node:
+    """A machine with cards, and no kubelet: whatever is not wanted is free."""
+
+    def __init__(self, folder: Path, driver: Driver, *, switch_mode: bool = False) -> None:
+        self.driver = driver
+        self.layout = folder / "layout.yaml"
+        self.log = folder / "device-plugin.log"
+        self._folder = folder
+        self._config = folder / "devices.yaml"
+        self._config.write_text(
+            f"nvml: {{migStrategy: mixed, cut: true, switchMode: {str(switch_mode).lower()}}}\n"
+        )
+        (folder / "kubelet/device-plugins").mkdir(parents=True)
+
+    def start(self) -> Running:
+        return Running(
+            "device-plugin",
+            f"--config={self._config}",
+            "--node-name=node-1",
+            f"--kubelet-dir={self._folder / 'kubelet'}",
+            f"--cdi-dir={self._folder / 'cdi'}",
+            f"--state-dir={self._folder / 'state'}",
+            f"--layout={self.layout}",
+            "--metrics-listen=127.0.0.1:0",
+            log=self.log,
+            environment=self.driver.environment,
+        )
+
+    @property
+    def unfinished(self) -> list[Path]:
+        return [*(self._folder / "state/cut").glob("*.json")]
+
+    def is_cut(self, profiles: Sequence[str], card: int = 0) -> Callable[[], bool]:
+        """Whether a card has these slices (in the order of names), each with its device, and nothing is left to do."""
+
+        def condition() -> bool:
+            slices = self.driver.slices(card)
+            whole = all(len(one.computes) == 1 for one in slices)
+            return whole and sorted(one.profile for one in slices) == [*profiles] and not self.unfinished
+
+        return condition
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A card that is cut into 2g, 2g, 3g."""
+    driver = Driver(tmp_path / "driver", "H200", cards=2)
+    driver.cut(0, *FIRST)
+    driver.cut(1)
+    return Node(tmp_path, driver)
+
+
+def test_layouts_are_carried_out(node: Node) -> None:
+    """The card is cut as the file says, again whenever it changes; a slice that both layouts have is never touched."""
+    node.layout.write_text(STORY)
+    with node.start() as running:
+        running.until(node.is_cut(FIRST, 1), what="the empty card cut")
+        before = {one.serial: one.profile for one in node.driver.slices(0)}
+        node.layout.write_text("1g.18gb=2,2g.35gb=1,3g.71gb=1")
+        running.until(node.is_cut(["1g.18gb", "1g.18gb", "2g.35gb", "3g.71gb"]), what="two small slices")
+        after = {one.serial: one.profile for one in node.driver.slices(0)}
+        assert sorted(dict(before.items() & after.items()).values()) == ["2g.35gb", "3g.71gb"]
+        running.wait_for_log("layout success")
+        node.layout.write_text(ONES)
+        for card in (0, 1):
+            running.until(node.is_cut(["1g.18gb"] * 7, card), what="seven slices")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlComputeInstanceDestroy",
+        "nvmlGpuInstanceDestroy",
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        "nvmlGpuInstanceCreateComputeInstance",
+    ],
+)
+def test_killed_at_a_call(node: Node, call: str, after: bool) -> None:
+    """The process is killed at the call, before or after it took effect: the next start finishes, and the slice that stays is the same."""
+    node.layout.write_text(STORY)
+    with node.start() as running:
+        running.until(node.is_cut(FIRST, 1), what="the first layout")
+        kept = node.driver.slices(0)[-1]
+        node.driver.kill(call, nth=2, after=after)
+        node.layout.write_text("1g.18gb=4,3g.71gb=1")
+        until(lambda: running.process.poll() is not None, timeout=60, what="the kill")
+        running.kill()
+    assert node.unfinished
+    with node.start() as running:
+        for card in (0, 1):
+            running.until(node.is_cut([*["1g.18gb"] * 4, "3g.71gb"], card), what="the layout")
+    assert node.driver.slices(0)[-1] == kept
+
+
+def test_nvml_refuses(node: Node) -> None:
+    """What was there before is put back, the state has NVML's words; the next layout is tried anew."""
+    node.layout.write_text(STORY)
+    with node.start() as running:
+        running.until(node.is_cut(FIRST, 1), what="the first layout")
+        node.driver.fail(
+            "nvmlDeviceCreateGpuInstanceWithPlacement", NVML.INSUFFICIENT_RESOURCES, card=0, nth=3
+        )
+        node.layout.write_text(ONES)
+        running.wait_for_log(
+            "layout failed: card 0: nvmlDeviceCreateGpuInstanceWithPlacement: Insufficient Resources"
+        )
+        assert node.is_cut(FIRST)()
+        running.until(node.is_cut(["1g.18gb"] * 7, 1), what="the other card")
+        node.layout.write_text("1g.18gb=6")
+        running.until(node.is_cut(["1g.18gb"] * 6), what="another layout")
+
+
+def test_another_program_uses_a_slice(node: Node) -> None:
+    """The rest is cut, the state has NVML's words; when the program is gone, the slice goes too."""
+    with node.start() as running:
+        node.layout.write_text(STORY)
+        running.until(node.is_cut(FIRST, 1), what="the first layout")
+        held = node.driver.slices(0)[-1]
+        node.driver.use(0, held.instance)
+        node.layout.write_text(ONES)
+        running.wait_for_log("card 0 will be tried again: 3g.71gb at 4: nvmlComputeInstanceDestroy: In use")
+        assert node.is_cut([*["1g.18gb"] * 4, "3g.71gb"])()
+        node.driver.use(0, held.instance, pid=0)
+        running.until(node.is_cut(["1g.18gb"] * 7), what="the rest")
+
+
+def test_a_call_that_hangs_holds_up_its_card_alone(node: Node) -> None:
+    """The other card is cut meanwhile, the state names the call, and the process ends when it is asked to."""
+    node.layout.write_text(STORY)
+    with node.start() as running:
+        running.until(node.is_cut(FIRST, 1), what="the first layout")
+        with node.driver.hanging("nvmlGpuInstanceDestroy", card=0):
+            node.layout.write_text(ONES)
+            running.until(lambda: node.driver.layout(1) == ["1g.18gb"] * 7, what="the other card")
+            running.wait_for_log(
+                "card 0 waits for nvmlGpuInstanceDestroy, which has not come back for more than 30 s"
+            )
+            assert running.stop(timeout=30) == 0
+
+
+def test_a_lost_card(node: Node) -> None:
+    """Its devices become unhealthy with NVML's words; the other card is cut."""
+    node.layout.write_text(STORY)
+    with node.start() as running:
+        running.until(node.is_cut(FIRST, 1), what="the first layout")
+        node.driver.lose(1)
+        running.wait_for_log("unhealthy: MIG-")
+        assert "does not answer: GPU is lost" in node.log.read_text()
+        node.layout.write_text(ONES)
+        running.until(node.is_cut(["1g.18gb"] * 7), what="the card that answers")
+        node.driver.lose(1, lost=False)
+        running.until(node.is_cut(["1g.18gb"] * 7, 1), what="the card that is back")
+
+
+def test_mig_mode(tmp_path: Path) -> None:
+    """Switched where that is allowed; where a reset is needed that is said, and the card is cut after it."""
+    driver = Driver(tmp_path / "driver", "H200", cards=2)
+    driver.needs_reset(1)
+    node = Node(tmp_path, driver, switch_mode=True)
+    node.layout.write_text(STORY)
+    with node.start() as running:
+        running.until(node.is_cut(FIRST), what="a card whose mode was switched")
+        running.wait_for_log("MIG mode will be on after a reset of the card")
+        assert not driver.mig(1)
+        driver.reset(1)
+        running.until(node.is_cut(FIRST, 1), what="the card that was reset")
+
+
+def test_after_a_reset_of_all_cards_they_are_cut_at_the_start(node: Node) -> None:
+    """As after a reboot: the cards have no slices, and get those of the layout before anything is published."""
+    node.layout.write_text(STORY)
+    with node.start() as running:
+        running.until(node.is_cut(FIRST, 1), what="the first layout")
+    node.driver.reset()
+    log = len(node.log.read_text())
+    with node.start() as running:
+        running.until(node.is_cut(FIRST), what="the layout")
+        running.until(lambda: "CDI spec" in node.log.read_text()[log:], what="a CDI spec")
+        text = node.log.read_text()[log:]
+        assert text.index("card 0 is cut") < text.index("CDI spec")
+
+
+@pytest.fixture
+def device_nodes() -> Iterator[None]:
+    """The card's nodes, as far as a container runtime looks at them."""
+    paths = [Path("/dev/nvidia0"), Path("/dev/nvidiactl")]
+    made = [path for path in paths if not path.exists()]
+    for path in made:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    yield
+    for path in made:
+        path.unlink()
+
+
+def test_the_first_story_on_a_real_kubelet(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, device_nodes: None
+) -> None:
+    """2 × 2g + 1 × 3g, then 7 × 1g: allocatable follows within seconds, a pod that holds a slice keeps it, and the rest comes when it ends."""
+    cluster, driver = cluster_with_node, Driver(tmp_path / "driver", "H200")
+    driver.cut(0)
+    config = tmp_path / "devices.yaml"
+    config.write_text("nvml: {migStrategy: mixed, cut: true}\n")
+    annotate(cluster, STORY)
+    arguments = (
+        f"--config={config}",
+        f"--node-name={cluster.node_name}",
+        f"--kubelet-dir={cluster.kubelet_dir}",
+        f"--cdi-dir={cluster.cdi_dir}",
+        f"--state-dir={tmp_path / 'state'}",
+        f"--kubeconfig={cluster.kubeconfig}",
+    )
+    log = tmp_path / "device-plugin.log"
+    try:
+        with Running("device-plugin", *arguments, log=log, environment=driver.environment):
+            wait_allocatable(cluster, {MIG + "2g.35gb": "2", MIG + "3g.71gb": "1"})
+            cluster.apply(
+                pod("training", MIG + "3g.71gb", 1, "env; exec sleep 1000"), namespace=node_namespace
+            )
+            cluster.wait_for_pod_phase("training", "Running", namespace=node_namespace)
+            held = driver.slices(0)[-1]
+            annotate(cluster, ONES)
+            wait_allocatable(
+                cluster, {MIG + "1g.18gb": "4", MIG + "2g.35gb": "0", MIG + "3g.71gb": "0"}, timeout=30
+            )
+            node = cluster.wait_for_node(cluster.node_name, lambda one: mapped(one) == 5)
+            assert node["metadata"]["labels"]["nvidia.com/mig.config.state"] == "pending"
+            reason = node["metadata"]["annotations"]["nvidia.com/mig.config.reason"]
+            assert reason == f"3 to come after 1 × 3g.71gb, kept for {node_namespace}/training"
+            assert driver.slices(0)[-1] == held
+            assert "NVIDIA_VISIBLE_DEVICES=MIG-" in logged(cluster, node_namespace, "training")
+            cluster.kubectl("delete", "pod", "training", "-n", node_namespace)
+            wait_allocatable(cluster, {MIG + "1g.18gb": "7"}, timeout=60)
+            assert driver.layout(0) == ["1g.18gb"] * 7
+            cluster.wait_for_node(
+                cluster.node_name,
+                lambda one: one["metadata"]["labels"].get("nvidia.com/mig.config.state") == "success",
+            )
+    finally:
+        annotate(cluster, None)
+    wait_allocatable(cluster, {MIG + "1g.18gb": "0"})
