@@ -34,7 +34,7 @@ from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, PARTED_C
 MAPPING: Final = "run.ai/mig-mapping"
 _STRATEGY: Final = "nvidia.com/mig.strategy"
 _CAPABLE: Final = "nvidia.com/mig.capable"
-_BY_MIG_MANAGER: Final = (
+BY_MIG_MANAGER: Final = (
     "nvidia.com/gpu.deploy.mig-manager"  # the operator's: whether its mig-manager runs on the node
 )
 _COUNT: Final = ".count"
@@ -90,7 +90,7 @@ def gpu_node(node: NodeIn) -> GpuNode:
         config=labels.get(PARTED_CONFIG, ""),
         labelled=(labelled := _labelled(labels)),
         offered=_offered(node, labelled),
-        by_mig_manager=labels.get(_BY_MIG_MANAGER) == "true"
+        by_mig_manager=labels.get(BY_MIG_MANAGER) == "true"
         or (PARTED_CONFIG in labels and RUNAI_CONFIG not in annotations),
     )
 

@@ -10,10 +10,8 @@ from tessera.core.dra.slices import API_VERSION
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.mig.nodes import BY_MIG_MANAGER
 
-MIG_MANAGER: Final = (
-    "nvidia.com/gpu.deploy.mig-manager"  # NVIDIA's operator puts it on the nodes that it cuts
-)
 _NVIDIAS: Final = "gpu.nvidia.com"  # NVIDIA's DRA driver
 _AGAIN: Final = 60.0  # seconds until it is asked again whether that serves the node
 
@@ -34,9 +32,9 @@ class Neighbours:
 
     async def objection(self, labels: Mapping[str, str]) -> str:
         """Why the cards are not ours to cut; empty: they are."""
-        if labels.get(MIG_MANAGER) == "true":
+        if labels.get(BY_MIG_MANAGER) == "true":
             return (
-                f"NVIDIA's mig-manager cuts the cards of this node (label {MIG_MANAGER}=true); set nvidia.com/mig.config, "
+                f"NVIDIA's mig-manager cuts the cards of this node (label {BY_MIG_MANAGER}=true); set nvidia.com/mig.config, "
                 "or take mig-manager off this node"
             )
         if self._client and (self._asked is None or self._clock() - self._asked >= _AGAIN):
