@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tessera.core.mig.cutting import Cut, Made
 from tessera.core.mig.geometry import Product
@@ -143,7 +142,6 @@ class MemoryJournal(Journal):
     """A journal that tests can keep by the thousand."""
 
     def __init__(self) -> None:
-        super().__init__(Path("/nowhere"))
         self.cards: dict[str, Cut] = {}
 
     def before(self, card: str) -> Cut | None:

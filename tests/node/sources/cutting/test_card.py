@@ -226,21 +226,19 @@ def test_300_changes_killed_at_every_call() -> None:
             if not kept_journal.cards:
                 continue
             # the next start meets a refusal, or learns that nothing is wanted any more: what was there before comes back
-            put_back, its_journal = refused.copy(), MemoryJournal()
-            its_journal.cards = {**kept_journal.cards}
-            put_back.fault = refusing_once("create")
-            if isinstance(cut(order(put_back, goal, held), put_back, its_journal), Failed):
+            if runs % 2:
+                refused.fault = refusing_once("create")
+                if cut(order(refused, goal, held), refused, kept_journal) == Done():
+                    continue  # there was nothing left to create
                 refusals += 1
-                assert (put_back.cut, put_back.complete, its_journal.cards) == (before, True, {})
-                assert kept.items() <= put_back.instances.items()
-            assert (
-                cut(order(refused, kept_journal.cards[refused.uuid], held), refused, kept_journal) == Done()
-            )
+            else:
+                goal_before = kept_journal.cards[refused.uuid]
+                assert cut(order(refused, goal_before, held), refused, kept_journal) == Done()
             assert (refused.cut, refused.complete, kept_journal.cards) == (before, True, {})
             assert kept.items() <= refused.instances.items()
     assert names == {"modes", "made", "create", "create_compute", "destroy_compute", "destroy"}
     assert runs > 5000
-    assert refusals > 2000
+    assert refusals > 1000
 
 
 def test_refused_at_every_call() -> None:
@@ -298,7 +296,10 @@ def test_the_journal_on_disk(tmp_path: Path) -> None:
 def test_two_processes_never_cut_the_same_cards(tmp_path: Path) -> None:
     """The second one has no lock while the first one lives."""
     first, second = Lock(tmp_path / "cut" / "lock"), Lock(tmp_path / "cut" / "lock")
-    assert [first.held(), first.held(), second.held()] == [True, True, False]
+    assert [first.objection(), first.objection()] == ["", ""]
+    assert second.objection() == "another process of Tessera cuts the cards of this node"
     first.release()
-    assert second.held()
+    assert second.objection() == ""
     second.release()
+    (tmp_path / "file").touch()
+    assert "without it no card is cut" in Lock(tmp_path / "file" / "lock").objection()

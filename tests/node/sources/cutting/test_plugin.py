@@ -13,6 +13,7 @@ from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings, node_sources
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.metrics import Metrics
+from tessera.node.sources.cutting.neighbours import Neighbours
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -197,3 +198,21 @@ def test_the_dra_driver_and_a_look_cut_nothing(driver: FakeDriver, tmp_path: Pat
     devices, _ = asyncio.run(sources.ask())
     assert [one.resource for one in devices] == [TWO, TWO, THREE]
     assert not (tmp_path / "cut").exists()
+
+
+def test_the_last_answer_of_the_api_server_holds() -> None:
+    """Before there was one, nothing is cut; later an outage changes nothing."""
+
+    async def story(root: Path) -> None:
+        now = [0.0]
+        async with MisbehavingApiServer() as server:
+            await server.start()
+            async with Client(server.cluster) as client:
+                late, known = (Neighbours(client, "node-1", lambda: now[0]) for _ in range(2))
+                assert await known.objection({}) == ""
+                await server.stop()
+                now[0] += 100
+                assert await known.objection({}) == ""
+                assert "it cannot be learned whether NVIDIA's DRA driver" in await late.objection({})
+
+    run(story)

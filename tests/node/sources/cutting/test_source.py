@@ -451,3 +451,43 @@ def test_a_layout_that_is_not_known_yet(tmp_path: Path) -> None:
         assert node.source.status is None
 
     run(story)
+
+
+def test_room_on_the_cards(tmp_path: Path) -> None:
+    """Of a lost card nothing is told; of the others what is cut, and what pods hold."""
+
+    async def story() -> None:
+        cards = FakeCard(0), FakeCard(1)
+        node = Node(tmp_path, *cards)
+        await node.lay_out(STORY)
+        held = next(one for one in node.devices if one.place and one.place.card.index == 1)
+        (first, second) = node.source.use({held.key})
+        assert (first.used, len(second.used)) == ((), 1)
+        cards[0].lost = "GPU is lost"
+        node.end()
+        node.start()
+        await node.settle()
+        (only,) = node.source.use({held.key})
+        assert len(only.used) == 1
+
+    run(story)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """The cards are offered as they are, and the state says why they are not cut."""
+
+    async def story() -> None:
+        card = FakeCard().add(*FIRST.instances)
+        node = Node(tmp_path, card)
+        node.end()
+        (tmp_path / "state" / "cut" / "boot").unlink()
+        (tmp_path / "state" / "cut").rmdir()
+        (tmp_path / "state" / "cut").touch()
+        node.start()
+        status = await node.lay_out(ONES)
+        assert status is not None
+        assert status.state is State.FAILED
+        assert "cannot be written, and without it no card is cut" in status.reason
+        assert (card.cut, node.offered) == (FIRST, {"mig-2g.35gb": 2, "mig-3g.71gb": 1})
+
+    run(story)

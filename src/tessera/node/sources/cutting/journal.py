@@ -81,17 +81,22 @@ class Lock:
         self._path = path
         self._file: IO[bytes] | None = None
 
-    def held(self) -> bool:
-        """Whether it is ours, taken now if it is free."""
-        if self._file is None:
+    def objection(self) -> str:
+        """Why it is not ours; empty: it is, taken now if it was free."""
+        if self._file is not None:
+            return ""
+        try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._path.open("wb")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._file = file
-            except BlockingIOError:
-                file.close()
-        return self._file is not None
+        except OSError as error:
+            return f"{self._path} cannot be written, and without it no card is cut: {error.strerror}"
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return "another process of Tessera cuts the cards of this node"
+        self._file = file
+        return ""
 
     def release(self) -> None:
         if self._file is not None:

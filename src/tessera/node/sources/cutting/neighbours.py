@@ -1,5 +1,6 @@
 """Who else cuts the cards of a node: then we do not."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -13,7 +14,12 @@ from tessera.kube.rest.paths import path_of
 from tessera.protocol.mig.nodes import BY_MIG_MANAGER
 
 _NVIDIAS: Final = "gpu.nvidia.com"  # NVIDIA's DRA driver
+_THEIRS: Final = (
+    f"NVIDIA's DRA driver ({_NVIDIAS}) offers the cards of this node; take it off this node first"
+)
 _AGAIN: Final = 60.0  # seconds until it is asked again whether that serves the node
+_SOON: Final = 5.0  # until it is asked again where there was no answer
+_TIMEOUT: Final = 5.0  # the devices wait for the answer
 
 
 class _Slices(msgspec.Struct):
@@ -28,7 +34,9 @@ class Neighbours:
         self._node = node
         self._clock = clock
         self._asked: float | None = None
-        self._driver = ""
+        # what speaks against us; None: there was no answer yet
+        self._driver: str | None = None if client else ""
+        self._unknown = ""  # why not
 
     async def objection(self, labels: Mapping[str, str]) -> str:
         """Why the cards are not ours to cut; empty: they are."""
@@ -37,19 +45,25 @@ class Neighbours:
                 f"NVIDIA's mig-manager cuts the cards of this node (label {BY_MIG_MANAGER}=true); set nvidia.com/mig.config, "
                 "or take mig-manager off this node"
             )
-        if self._client and (self._asked is None or self._clock() - self._asked >= _AGAIN):
-            self._driver, self._asked = await self._look(self._client), self._clock()
-        return self._driver
+        every = _AGAIN if self._driver is not None else _SOON
+        if self._client and (self._asked is None or self._clock() - self._asked >= every):
+            self._asked = self._clock()
+            await self._look(self._client)
+        return self._unknown if self._driver is None else self._driver
 
-    async def _look(self, client: Client) -> str:
+    async def _look(self, client: Client) -> None:
+        """Ask the API server; while it does not answer, its last answer holds."""
         query = {"fieldSelector": f"spec.nodeName={self._node},spec.driver={_NVIDIAS}", "limit": "1"}
         try:
-            found = await client.get(path_of(API_VERSION, "resourceslices"), query)
-            if msgspec.json.decode(found, type=_Slices).items:
-                return f"NVIDIA's DRA driver ({_NVIDIAS}) offers the cards of this node; take it off this node first"
-        except (KubeError, msgspec.DecodeError) as error:
-            if not (isinstance(error, ApiError) and error.is_not_found):  # a cluster without that API
-                return (
-                    f"it cannot be learned whether NVIDIA's DRA driver offers the cards of this node: {error}"
+            async with asyncio.timeout(_TIMEOUT):
+                found = await client.get(path_of(API_VERSION, "resourceslices"), query)
+            theirs = bool(msgspec.json.decode(found, type=_Slices).items)
+        except (KubeError, msgspec.DecodeError, TimeoutError) as error:
+            if not (isinstance(error, ApiError) and error.is_not_found):
+                what = str(error) or "the API server does not answer"
+                self._unknown = (
+                    f"it cannot be learned whether NVIDIA's DRA driver offers the cards of this node: {what}"
                 )
-        return ""
+                return
+            theirs = False  # a cluster without that API
+        self._driver = _THEIRS if theirs else ""

@@ -108,7 +108,9 @@ def _card(product: Product, instances: Sequence[Instance], *, mig: bool) -> Card
         return CardLayout(product, mig_enabled=mig)
 
 
-def use_of(layout: NodeLayout, devices: Collection[Device], held: Collection[Key]) -> tuple[CardUse, ...]:
+def use_of(
+    numbers: Sequence[int], layout: NodeLayout, devices: Collection[Device], held: Collection[Key]
+) -> tuple[CardUse, ...]:
     """The cards, and which of their devices are among these that pods hold."""
     there = {
         (d.place.card.index, d.place.span.start, d.model.type): d.key in held for d in devices if d.place
@@ -119,5 +121,5 @@ def use_of(layout: NodeLayout, devices: Collection[Device], held: Collection[Key
             tuple(one for one in card.instances if there.get((number, one.position, DeviceType.MIG))),
             bool(there.get((number, 0, DeviceType.GPU))),
         )
-        for number, card in enumerate(layout.cards)
+        for number, card in zip(numbers, layout.cards, strict=True)
     )

@@ -110,8 +110,11 @@ class CutSource:
 
     def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Of the devices of the last run, those that may still be there: after a start of the machine no slice is."""
-        if not self._journal.new_boot():
-            return devices
+        try:
+            if not self._journal.new_boot():
+                return devices
+        except OSError as error:
+            log.warning("the state folder cannot be written, so no card will be cut: %s", error)
         return tuple(one for one in devices if one.cdi_kind != self._gpus.cdi_kind or not one.model.profile)
 
     async def devices(self) -> Sequence[Device]:
@@ -161,8 +164,9 @@ class CutSource:
 
     def use(self, held: Collection[Key]) -> tuple[CardUse, ...]:
         """The cards as they are cut now, and which of their devices are among these that pods hold."""
-        published = self._published or ()
-        return use_of(layout_with(self._gpus.cards, self._products, published), published, held)
+        published, cards = self._published or (), self._gpus.cards
+        numbers = [card.index for card in cards if card.uuid in self._products]
+        return use_of(numbers, layout_with(cards, self._products, published), published, held)
 
     async def _look(self) -> None:
         self._all = await asyncio.to_thread(self._gpus.devices, self._cuts.busy)
@@ -189,10 +193,9 @@ class CutSource:
             raise SourceFailed("the layout of the cards is not known yet")
         if before is None or before.desired != self._decided.desired:
             self._cuts.forget()
-        if not self._lock.held():
-            self._objection = "another process of Tessera cuts the cards of this node"
-        else:
-            self._objection = await self._neighbours.objection(self._link.labels if self._link else {})
+        self._objection = self._lock.objection() or await self._neighbours.objection(
+            self._link.labels if self._link else {}
+        )
 
     def _goals(self) -> dict[str, Cut]:
         """What becomes of the cards, by UUID; those that are not in it stay as they are."""
