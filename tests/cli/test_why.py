@@ -59,3 +59,21 @@ def test_mistakes(served, command):
     assert err.startswith('tessera: "svc/x" is no pod and no KIND/NAME; kinds are po, deploy')
     code, out, err = command("why", "x", "--kubeconfig", served.kubeconfig)
     assert (code, out, err) == (1, "", "tessera: namespace default has no pod x\n")
+
+
+def test_what_ends_is_to_end(served, command):
+    """A pod that is deleted and cannot end is not to run: what helps stands under another word."""
+    claims = [{"name": "gpu", "resourceClaimName": "c"}]
+    ends = pod(
+        "p", on="a", spec={"resourceClaims": claims}, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    )
+    results = [{"driver": "gpu.tessera.dev", "pool": "a/tessera", "device": "d0", "request": "gpu"}]
+    status = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": "p"}],
+    }
+    claim = {"metadata": {"name": "c", "namespace": "team"}, "spec": {}, "status": status}
+    node_a = {"kind": "Node", **node("a", {})}
+    served.add(node_a, {"kind": "Pod", **ends}, {"kind": "ResourceClaim", **claim})
+    _, out, _ = command("why", "p", "-n", "team", "--kubeconfig", served.kubeconfig)
+    assert "\n  end it      the DRA driver of node a runs again\n" in out

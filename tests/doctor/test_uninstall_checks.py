@@ -113,9 +113,10 @@ async def test_a_driver_that_is_gone_already(ends: bool) -> None:
     why = (
         "now the DRA driver of node n1 is unavailable: no pod of it runs there, and claims hold its devices. "
     )
+    last = "and it ends" if ends else "then end the pod"
     for installed, then in (
-        (True, "See that it runs, then end the pod"),
-        (False, "Install the driver again, then end the pod"),
+        (True, f"See that it runs, {last}"),
+        (False, f"Install the driver again, {last}"),
     ):
         objects[DAEMON_SETS] = objects[DAEMON_SETS] if installed else []
         found = (await asked(objects)).one("held")
@@ -146,6 +147,25 @@ async def test_a_claim_that_no_pod_uses() -> None:
     assert found.of("held")[0].text.startswith(
         "claim default/c holds gpu-0 of n1/tessera, and no pod uses it now"
     )
+
+
+async def test_pods_that_wait_for_an_extended_resource() -> None:
+    """A pod that asks by name for what only the driver serves; what a device plugin or another driver has too, stays."""
+    two, three, gpu = (f"nvidia.com/{name}" for name in ("mig-2g.20gb", "mig-3g.30gb", "gpu"))
+    pods = [gpu_pod(name, {resource: "1"}) for name, resource in (("a", two), ("b", three), ("c", gpu))]
+    objects = cluster(*pods)
+    for name, driver in ((two, OURS), (three, OURS), (gpu, OURS), (gpu, OTHER)):
+        spec = {
+            "selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}],
+            "extendedResourceName": name,
+        }
+        objects[DEVICE_CLASSES].append(object_of(f"{driver}-{name.rpartition('/')[2]}", spec=spec))
+    objects[kinds.NODES].append(node("plugged", {three: "1"}))
+    objects[kinds.NODES] = [one for one in objects[kinds.NODES] if one["metadata"]["name"] != "gpu-1"]
+    found = await asked(objects)
+    assert [one.text for one in found.of("claimants")] == [
+        f"pod default/a waits for {two}, which nobody offers after the uninstall"
+    ]
 
 
 async def test_pods_that_wait_with_claims() -> None:

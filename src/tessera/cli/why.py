@@ -15,6 +15,7 @@ from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.gather import CONFIGURATION, Gatherer, parse_target
 from tessera.diagnosis.nodes import counted
+from tessera.diagnosis.waiting import Cause
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource
 from tessera.solver import highs
@@ -109,7 +110,7 @@ def _text(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:
     unseen = {what: why for what, why in found.unseen.items() if what != CONFIGURATION}
     return [
         style.bold(found.answer),
-        *block("run it", _remedies(found, style)),
+        *block("end it" if found.cause == Cause.ENDING else "run it", _remedies(found, style)),
         *block("admission", found.admission),
         *block("scheduler", found.scheduler),
         *block("nodes", _nodes(found, style)),

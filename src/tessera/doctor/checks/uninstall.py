@@ -9,7 +9,7 @@ from tessera.core.dra.naming import node_of
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL
-from tessera.core.requests.asking import alternatives_of
+from tessera.core.requests.asking import alternatives_of, asked
 from tessera.core.text import first_of, number_of
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, warning
@@ -51,7 +51,9 @@ def held(seen: Evidence) -> Iterator[Finding]:
         names = first_of([one.metadata.name for one in claims], _MOST_NAMED)
         then, commands = "end it before you uninstall", [f"kubectl describe {kind} -n {space} {name}"]
         if gone := _unavailable(claims, seen):
-            then = f"now {gone.words(seen.now)}. {'Install the driver again' if not seen.dra.drivers else 'See that it runs'}, then end the {kind}"
+            back = "See that it runs" if seen.dra.drivers else "Install the driver again"
+            ends = "and it ends" if metadata.deletion_timestamp else f"then end the {kind}"
+            then = f"now {gone.words(seen.now)}. {back}, {ends}"
             commands.insert(0, gone.command)
         elif metadata.deletion_timestamp:
             then = "wait until it is gone before you uninstall"
@@ -80,8 +82,8 @@ def _devices(claim: ClaimIn) -> str:
 
 
 def claimants(seen: Evidence) -> Iterator[Finding]:
-    """Pods without a node whose claims nobody makes or serves once controller and driver are gone."""
-    going = _classes(seen)
+    """Pods without a node whose claims nobody makes or serves once controller and driver are gone, or whose extended resource nobody offers."""
+    going, stopping = _classes(seen), _stopping(seen)
     claims = {_key(one): one.spec.classes for one in seen.dra.claims}
     templates = {_key(one): one.spec.spec.classes for one in seen.dra.templates}
     for one in seen.pods:
@@ -101,6 +103,20 @@ def claimants(seen: Evidence) -> Iterator[Finding]:
                 f"{then if converted else ''}",
                 f"kubectl describe pod -n {space} {one.pod.name}",
             ).of("pods wait with claims that nobody will serve", one.name)
+        elif one.waits and (wanted := sorted(stopping & asked(one.pod).keys())):
+            yield warning(
+                f"{one.name} waits for {first_of(wanted, _MOST_NAMED)}, which nobody offers after the uninstall",
+                f"kubectl describe pod -n {space} {one.pod.name}",
+            ).of("pods wait for what nobody will offer", one.name)
+
+
+def _stopping(seen: Evidence) -> set[str]:
+    """The extended resources that only the driver serves."""
+    going = _classes(seen)
+    served = {one.metadata.name: one.spec.extended_resource_name for one in seen.dra.classes}
+    others = {resource for name, resource in served.items() if name not in going}
+    plugins = {resource for node in seen.nodes for resource, count in node.allocatable.items() if count}
+    return {served[name] for name in going} - others - plugins - {""}
 
 
 def templates(seen: Evidence) -> Iterator[Finding]:
