@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tessera.core.devices.device import Handover
+from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
 from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
 from tests.node.running import GPU, ListSource, mock_devices, offers, run, running, slices, started
 
@@ -172,6 +173,32 @@ def test_fault_24_unhealthy_and_healthy_again() -> None:
             source.list = mock_devices()
             node.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+
+    run(story)
+
+
+def test_a_device_that_a_claim_still_has_is_not_given_out() -> None:
+    """A node moved back from DRA before its claims had ended: their devices are unhealthy until they do; claims before a restart do not count."""
+
+    async def story(root: Path) -> None:
+        store, first = PreparedClaims(root / "state" / "dra" / "claims"), mock_devices()[0]
+        held = (HeldDevice.of(first, "device-0", "gpu", (), admin=False),)
+        other = (HeldDevice.of(mock_devices()[1], "device-1", "gpu", (), admin=False),)
+        with store.locked():
+            store.write(PreparedClaim("u1", "team", "c1", store.boot, Phase.COMPLETED, held))
+            store.write(PreparedClaim("u2", "team", "c2", "an earlier one", Phase.COMPLETED, other))
+        async with running(ListSource(mock_devices()), root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 7})
+            assert node.kubelet.devices[GPU][first.id] is False
+            [ill] = [one for one in node.plugin.devices if not one.healthy]
+            assert ill.problem == "claim team/c1 has it from the DRA driver"
+            store.remove("u1")
+            node.poke()
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            (root / "state" / "dra" / "claims" / f"{store.boot}.boot").touch()
+            (root / "state" / "dra" / "claims" / "u3.json").write_text("nonsense")
+            node.poke()
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 0})
 
     run(story)
 

@@ -22,6 +22,7 @@ from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.allocations import A_POD, GRACE, Allocations, Holders
 from tessera.node.deviceplugin.endpoint import PluginEndpoint
 from tessera.node.deviceplugin.service import ResourceService
+from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.events import NodeEvents, log_health
 from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics
@@ -71,6 +72,7 @@ class Plugin(Poller):
         self._cdi = CdiDirectory(settings.cdi_dir)
         self._holders = Holders(settings.state_dir / "holders.json", grace=GRACE * settings.tick)
         self._allocations = Allocations(settings.kubelet_dir, self._holders, self._send_again)
+        self._claims = PreparedClaims(settings.state_dir / "dra" / "claims")
         self._handover = configuration.handover
         self._endpoints: dict[str, PluginEndpoint] = {}
         self._published = False
@@ -125,6 +127,7 @@ class Plugin(Poller):
 
     async def _put_in_place(self, wanted: list[Device]) -> Transition:
         """If what is wanted is news, write it to disk and then publish it to the kubelet."""
+        wanted = await self._without_claimed(wanted)
         try:
             if not self._known:
                 await self._recover(wanted)
@@ -145,6 +148,11 @@ class Plugin(Poller):
             self._keep(wanted)
             raise
         return change
+
+    async def _without_claimed(self, wanted: list[Device]) -> list[Device]:
+        """What is wanted; what a claim still has on a node that moved back from DRA is unhealthy: pods must not share it."""
+        taken = await asyncio.to_thread(self._claims.taken, wanted)
+        return [one.unhealthy(taken[one.key]) if one.key in taken else one for one in wanted]
 
     async def _recover(self, wanted: Sequence[Device]) -> None:
         """Find out which devices the last run had, where its record is missing or cannot be read."""

@@ -154,6 +154,19 @@ class PreparedClaims:
                 unreadable.append(error)
         return [entry for entry in entries if entry is not None], unreadable
 
+    def taken(self, devices: Iterable[Device]) -> dict[tuple[str, str], str]:
+        """Of these devices, those that a claim of this boot has, in part or in whole: which one. An entry that cannot be read may have any."""
+        entries, unreadable = self.read()
+        if unreadable and (self._folder / f"{self.boot}.boot").exists():
+            return {device.key: str(unreadable[0]) for device in devices}
+        held = [(one, entry) for entry in entries if entry.boot == self.boot for one in entry.devices]
+        return {
+            device.key: f"{entry} has it from the DRA driver"
+            for device in (devices if held else ())
+            for one, entry in held
+            if HeldDevice.of(device, "", "", (), admin=False).overlaps(one)
+        }
+
     def uids(self) -> set[str]:
         """The claims that have a file, readable or not."""
         return {path.stem for path in self._folder.glob("*.json")}
