@@ -293,7 +293,7 @@ def test_notes_speak_of_what_is_installed(
 
 
 def test_helm_test_lists_each_name_once(helm: Helm) -> None:
-    """`helm test` lists the objects of the test by their names alone: no two have the same."""
+    """`helm test` lists the objects of the test by their names alone: no two have the same. It may read what the doctor reads."""
     names = [
         one["metadata"]["name"]
         for one in helm.render({})
@@ -301,6 +301,9 @@ def test_helm_test_lists_each_name_once(helm: Helm) -> None:
     ]
     assert len(names) == len(set(names)) == 8
     assert names.count("gpu-webhook-test") == 1
+    [reader] = [one for one in helm.render({}) if one["metadata"]["name"] == "gpu-webhook-test-reader"]
+    named = [rule["resourceNames"] for rule in reader["rules"] if "resourceNames" in rule]
+    assert named == [["tessera-device-plugin", "tessera-dra-driver"]], "of other releases"
 
 
 def test_the_page_is_not_open(helm: Helm) -> None:

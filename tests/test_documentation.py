@@ -27,6 +27,19 @@ def test_links(page):
             assert (page.parent / target).exists(), target
 
 
+def test_what_an_upgrade_leaves_is_found():
+    """The page's command lists every kind that the chart makes, but for the namespace and the kinds of other operators."""
+    templates = ROOT.glob("charts/tessera/templates/*.yaml")
+    kinds = {kind for one in templates for kind in re.findall(r"^kind: (\w+)", one.read_text(), re.MULTILINE)}
+    others = {"Namespace", "Certificate", "Issuer", "PodMonitor", "ServiceMonitor", "PrometheusRule"}
+    page = (ROOT / "docs/upgrade.md").read_text()
+    named = set(re.search(r"kubectl get (all\S+) -A -l app", page)[1].split(",")) | {"deviceclasses"}  # type: ignore[index]
+    named |= {"services", "deployments", "daemonsets"}  # of `all`
+    plurals = {re.sub("ss$", "sse", re.sub("y$", "ie", kind.lower())) + "s" for kind in kinds - others}
+    assert plurals <= named
+    assert "kubectl get deviceclasses -l app" in page
+
+
 def test_every_page_is_found():
     """Every page of the documentation can be reached from the README."""
     linked = set(re.findall(r"\]\((docs/[^)#]+\.md)", (ROOT / "README.md").read_text()))

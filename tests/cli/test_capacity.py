@@ -268,6 +268,7 @@ def test_folders_and_several_files(command):
     [
         (["-l", "a=b"], SAVED, 0, None, 'standard input: no nodes that match "a=b"\n'),
         ([], json.dumps(OBJECTS[3]), 0, "", "no GPUs on the one node; --all shows every resource\n"),
+        ([], '{"kind":"Node","metadata":{"name":"a"},"status":{"allocatable":{"nvidia.com/mig-1g.10gb":"0"}}}', 0, "", "no GPUs on the one node; --all shows every resource\n"),
         (["--resource", "7g.70gb"], SAVED, 0, "", "no nvidia.com/mig-7g.70gb on any of 4 nodes; --all shows every resource\n"),
         ([], json.dumps(OBJECTS[-1]), 2, "", "tessera: standard input: no nodes and no pods\n"),
         ([], "kind: 3", 2, "", "tessera: standard input: no nodes and no pods\n"),

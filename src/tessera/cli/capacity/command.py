@@ -157,7 +157,7 @@ def command(
         lambda: document(found), lambda style: drawn(found, output.form, style, headers=not no_headers)
     )
     warn(*_left_out(found, inventory, output))
-    if not found.nodes:
+    if not any(usage for one in found.nodes for usage in one.resources.values()):
         warn(_nothing(inventory, wanted, sources))
     elif pods and not found.pods:
         warn(_no_pods(namespace, "anything" if everything else _what(wanted)))
