@@ -47,7 +47,7 @@ function drawLegend() {
   if (byId("legend").dataset.names === names.join()) return;
   byId("legend").dataset.names = names.join();
   const items = names.map((what) => make("li", { classes: [family(what), "held"], text: what }));
-  if (items.length) items.push(make("li", { text: "full colour: in use · pale: free · striped: leaving · dashed border: which pod is a guess · dotted card: where its slices lie is not known" }));
+  if (items.length) items.push(make("li", { text: "full colour: in use · pale: free · striped: leaving · dashed border: which pod is a guess" }));
   byId("legend").replaceChildren(...items);
 }
 
