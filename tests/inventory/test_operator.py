@@ -3,6 +3,8 @@
 from contextlib import asynccontextmanager
 
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.known import KnownLayout, LayoutSource
+from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.kube.rest.client import Client
 from tessera.serving.http.messages import Response
@@ -80,6 +82,16 @@ async def test_what_cannot_be_read_is_said():
         found = await read(client)
         assert found is not None
         assert found.error == "the ClusterPolicy cannot be read: not yours"
+
+
+async def test_who_follows_a_cluster_knows_them_too():
+    """What is followed begins complete: with mig-manager's configurations, where a node is cut by it."""
+    async with cluster(CUT, policies=[policy()], maps=[config_map()]) as (_, client):
+        inventory = Inventory(is_any_gpu)
+        async with following(client, inventory):
+            known = inventory.known("n")
+    assert isinstance(known, KnownLayout)
+    assert known.source is LayoutSource.MIG_MANAGER
 
 
 def test_objects_in_files():
