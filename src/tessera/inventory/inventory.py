@@ -116,7 +116,8 @@ class Inventory:
             return UnknownLayout("its cards are cut for claims on demand, so they take no layout")
         if product or cards:
             gpus = replace(gpus, product=product or gpus.product, cards=cards or gpus.cards)
-        if node.dra and not gpus.offered:  # DRA offers the devices
+        if node.dra and not any(is_any_gpu(name) and amount for name, amount in node.allocatable.items()):
+            # DRA offers the devices, and no device plugin does, whatever the kubelet remembers of one
             devices = {resource: number for resource, number in node.dra.items() if is_any_gpu(resource)}
             gpus = replace(gpus, offered=tuple(sorted(devices.items())))
         return known_layout(gpus, self.mig_manager)
