@@ -214,7 +214,8 @@ def test_devices_of_dra_are_devices():
     slices = slice_("s", *(device(f"d-{n}", profile="1g.10gb") for n in range(7)), node="n")
     one = class_("one", resource=MIG + "1g.10gb")
     assert said(document, slices, one) == (CAPACITY, {"7×1g.10gb": 1}, True)
-    document["status"]["capacity"][GPU] = "1"  # as the kubelet remembers a device plugin that was there before
+    # the kubelet remembers a device plugin that was there before
+    document["status"]["capacity"][GPU] = "1"
     assert said(document, slices, one) == (CAPACITY, {"7×1g.10gb": 1}, True)
 
 
