@@ -1,0 +1,131 @@
+"""A node of NVIDIA's operator: its mig-manager, device plugin and GPU Feature Discovery on a stand-in driver, and Tessera beside them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import ClusterWithNode
+from e2e.command import tessera
+from e2e.nvidia import Driver
+from e2e.nvidia.node import NvidiaNode, prepare
+from e2e.test_device_plugin import pod
+from e2e.webhook import Webhook, registered
+
+MIG = "nvidia.com/mig-"
+ONE, TWO, THREE = (MIG + profile for profile in ("1g.18gb", "2g.35gb", "3g.71gb"))
+
+
+@pytest.fixture(scope="module")
+def _prepared(pytestconfig: pytest.Config) -> None:
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        prepare()
+
+
+@pytest.fixture(scope="module")
+def h200(
+    _prepared: None, cluster_with_node: ClusterWithNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NvidiaNode]:
+    """Two H200, and the configurations that NVIDIA ships; the tests follow each other."""
+    folder = tmp_path_factory.mktemp("h200")
+    cluster_with_node.forget_devices()
+    with NvidiaNode(cluster_with_node, Driver(folder / "driver", "H200", cards=2), folder) as node:
+        yield node
+
+
+def _visible(node: NvidiaNode, namespace: str, name: str) -> str:
+    """The device that a running pod was given."""
+    return node.cluster.kubectl(
+        "exec", name, "-n", namespace, "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"
+    ).strip()
+
+
+def _uuids(driver: Driver, profile: str) -> set[str]:
+    return {
+        f"MIG-7e55e7a0-{card:04x}-5{piece.instance:03x}-8000-{piece.serial:012x}"
+        for card in driver.cards
+        for piece in driver.slices(card)
+        if piece.profile == profile
+    }
+
+
+def test_a_label_cuts_the_cards(h200: NvidiaNode, node_namespace: str) -> None:
+    """A pod waits for a slice that no card has; a label is written, mig-manager cuts the cards, NVIDIA's plugin offers them: it runs."""
+    h200.wait_for_devices({"nvidia.com/gpu": 2})
+    h200.label(mig_config="all-1g.18gb")
+    h200.wait_for_state("success")
+    h200.wait_for_devices({ONE: 14})
+    h200.cluster.apply(pod("waits", THREE, 1), namespace=node_namespace)
+    assert f"Insufficient {THREE}" in h200.cluster.wait_for_pod_unschedulable(
+        "waits", namespace=node_namespace
+    )
+
+    h200.label(mig_config="all-balanced")
+    h200.cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace)
+    h200.wait_for_devices({ONE: 4, TWO: 2, THREE: 2})
+    assert [sorted(h200.driver.layout(card)) for card in h200.driver.cards] == [
+        ["1g.18gb", "1g.18gb", "2g.35gb", "3g.71gb"]
+    ] * 2
+    assert _visible(h200, node_namespace, "waits") in _uuids(h200.driver, "3g.71gb")
+
+
+def test_labels_of_gpu_feature_discovery(h200: NvidiaNode) -> None:
+    """What GPU Feature Discovery writes of a node that is cut: cards, their memory, and each kind of slice with its number."""
+    h200.wait(lambda node: node["metadata"]["labels"].get(THREE + ".count") == "2", what="GFD's labels")
+    labels = h200.labels
+    own = {name.removeprefix("nvidia.com/"): value for name, value in labels.items()}
+    expected = {"gpu.product": "NVIDIA-H200", "gpu.count": "2", "gpu.memory": "143771", "gpu.replicas": "0"}
+    expected |= {"mig.strategy": "mixed", "mig.capable": "true", "mig.config.state": "success"}
+    expected |= {"mig-1g.18gb.count": "4", "mig-2g.35gb.count": "2", "mig-3g.71gb.count": "2"}
+    expected |= {"mig-3g.71gb.product": "NVIDIA-H200-MIG-3g.71gb", "mig-3g.71gb.memory": "71424"}
+    expected |= {
+        "mig-3g.71gb.slices.gi": "3",
+        "mig-3g.71gb.multiprocessors": "60",
+        "mig-3g.71gb.replicas": "1",
+    }
+    assert {name: own.get(name) for name in expected} == expected
+    assert {name for name in own if name.endswith(".count")} == {
+        name for name in expected if name.endswith(".count")
+    }
+
+
+def test_webhook_with_fallback(h200: NvidiaNode, node_namespace: str, tmp_path: Path) -> None:
+    """Beside NVIDIA's programs the webhook gives a pod another slice that there is, the pod runs, and the doctor has nothing to say."""
+    cluster = h200.cluster
+    with Webhook(cluster, tmp_path / "webhook") as webhook, registered(cluster, webhook):
+        cluster.apply(pod("falls", MIG + "1g.35gb", 1), namespace=node_namespace)
+        cluster.wait_for_pod_phase("falls", "Running", namespace=node_namespace)
+        made = cluster.get("pod", "falls", namespace=node_namespace)
+        assert made["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
+    checks = ("layouts", "silent", "offers", "refused", "pending")
+    done = tessera("doctor", f"--kubeconfig={cluster.kubeconfig}", *(f"--check={name}" for name in checks))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_single(
+    _prepared: None, cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """Strategy single on A100: every slice is a GPU, named by the product; a pod that asks for one gets a slice. `mig show` knows it."""
+    cluster = cluster_with_node
+    driver = Driver(tmp_path / "driver", "A100-40GB", cards=2)
+    cluster.forget_devices()
+    with NvidiaNode(cluster, driver, tmp_path, strategy="single") as node:
+        node.label(mig_config="all-1g.5gb")
+        node.wait_for_state("success")
+        node.wait_for_devices({"nvidia.com/gpu": 14})
+        node.wait(
+            lambda one: (
+                one["metadata"]["labels"].get("nvidia.com/gpu.product") == "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"
+            ),
+            what="the product's label",
+        )
+        assert (node.labels["nvidia.com/gpu.count"], node.labels["nvidia.com/mig.strategy"]) == (
+            "14",
+            "single",
+        )
+        cluster.apply(pod("one", "nvidia.com/gpu", 1), namespace=node_namespace)
+        cluster.wait_for_pod_phase("one", "Running", namespace=node_namespace)
+        assert _visible(node, node_namespace, "one") in _uuids(driver, "1g.5gb")
+        done = tessera("mig", "show", cluster.node_name, f"--kubeconfig={cluster.kubeconfig}")
+        print(done.stdout, done.stderr)
+        assert done.stdout.count("1g.5gb") >= 2
