@@ -40,6 +40,14 @@ def _visible(node: NvidiaNode, namespace: str, name: str) -> str:
     ).strip()
 
 
+def _show(node: NvidiaNode) -> str:
+    done = tessera(
+        "mig", "show", "--cluster", node.cluster.node_name, f"--kubeconfig={node.cluster.kubeconfig}"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 def _uuids(driver: Driver, profile: str) -> set[str]:
     return {
         f"MIG-7e55e7a0-{card:04x}-5{piece.instance:03x}-8000-{piece.serial:012x}"
@@ -47,6 +55,34 @@ def _uuids(driver: Driver, profile: str) -> set[str]:
         for piece in driver.slices(card)
         if piece.profile == profile
     }
+
+
+@pytest.mark.usefixtures("_prepared")
+def test_single(cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path) -> None:
+    """Strategy single on A100: every slice is a GPU, named by the product; a pod that asks for one gets a slice. `mig show` knows it."""
+    cluster = cluster_with_node
+    driver = Driver(tmp_path / "driver", "A100-40GB", cards=2)
+    cluster.forget_devices()
+    with NvidiaNode(cluster, driver, tmp_path, strategy="single") as node:
+        node.label(mig_config="all-1g.5gb")
+        node.wait_for_state("success")
+        node.wait_for_devices({"nvidia.com/gpu": 14})
+        node.wait(
+            lambda one: (
+                one["metadata"]["labels"].get("nvidia.com/gpu.product") == "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"
+            ),
+            what="the product's label",
+        )
+        assert (node.labels["nvidia.com/gpu.count"], node.labels["nvidia.com/mig.strategy"]) == (
+            "14",
+            "single",
+        )
+        cluster.apply(pod("one", "nvidia.com/gpu", 1), namespace=node_namespace)
+        cluster.wait_for_pod_phase("one", "Running", namespace=node_namespace)
+        assert _visible(node, node_namespace, "one") in _uuids(driver, "1g.5gb")
+        shown = _show(node)
+        print(shown)
+        assert shown.count("1g.5gb") >= 14
 
 
 def test_a_label_cuts_the_cards(h200: NvidiaNode, node_namespace: str) -> None:
@@ -67,6 +103,13 @@ def test_a_label_cuts_the_cards(h200: NvidiaNode, node_namespace: str) -> None:
         ["1g.18gb", "1g.18gb", "2g.35gb", "3g.71gb"]
     ] * 2
     assert _visible(h200, node_namespace, "waits") in _uuids(h200.driver, "3g.71gb")
+
+
+def test_the_layout_is_known(h200: NvidiaNode) -> None:
+    """`mig show` draws the cards as they are, and says that it knows them from mig-manager's ConfigMap."""
+    shown = _show(h200)
+    print(shown)
+    assert "mig-manager's ConfigMap" in shown
 
 
 def test_labels_of_gpu_feature_discovery(h200: NvidiaNode) -> None:
@@ -100,32 +143,3 @@ def test_webhook_with_fallback(h200: NvidiaNode, node_namespace: str, tmp_path: 
     checks = ("layouts", "silent", "offers", "refused", "pending")
     done = tessera("doctor", f"--kubeconfig={cluster.kubeconfig}", *(f"--check={name}" for name in checks))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-
-
-def test_single(
-    _prepared: None, cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
-) -> None:
-    """Strategy single on A100: every slice is a GPU, named by the product; a pod that asks for one gets a slice. `mig show` knows it."""
-    cluster = cluster_with_node
-    driver = Driver(tmp_path / "driver", "A100-40GB", cards=2)
-    cluster.forget_devices()
-    with NvidiaNode(cluster, driver, tmp_path, strategy="single") as node:
-        node.label(mig_config="all-1g.5gb")
-        node.wait_for_state("success")
-        node.wait_for_devices({"nvidia.com/gpu": 14})
-        node.wait(
-            lambda one: (
-                one["metadata"]["labels"].get("nvidia.com/gpu.product") == "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"
-            ),
-            what="the product's label",
-        )
-        assert (node.labels["nvidia.com/gpu.count"], node.labels["nvidia.com/mig.strategy"]) == (
-            "14",
-            "single",
-        )
-        cluster.apply(pod("one", "nvidia.com/gpu", 1), namespace=node_namespace)
-        cluster.wait_for_pod_phase("one", "Running", namespace=node_namespace)
-        assert _visible(node, node_namespace, "one") in _uuids(driver, "1g.5gb")
-        done = tessera("mig", "show", cluster.node_name, f"--kubeconfig={cluster.kubeconfig}")
-        print(done.stdout, done.stderr)
-        assert done.stdout.count("1g.5gb") >= 2

@@ -39,11 +39,11 @@ def offered(driver: Driver, machine: Machine, folder: Path, *, strategy: str = "
     """The resources that the device plugin offers, and how many devices of each are healthy.
 
     The plugin serves one after the other and does not say which is the last; when it ends it has served all. So a first guess of their
-    number is as many as there are kinds of slices, and what it served tells whether that was right.
+    number is as many as there are kinds of slices, not counting media engines, and what it served tells whether that was right.
     """
-    number = (
-        1 if strategy == "single" else len({name for card in driver.cards for name in driver.layout(card)})
-    )
+    names = (name for card in driver.cards for name in (driver.layout(card) if driver.mig(card) else ["gpu"]))
+    kinds = {name.partition("+")[0] for name in names}
+    number = 1 if strategy == "single" else max(1, len(kinds))
     while True:
         found, served = _offered(driver, machine, folder, strategy, number)
         if set(found) == served:
