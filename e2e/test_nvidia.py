@@ -1,5 +1,7 @@
 """A node of NVIDIA's operator: its mig-manager, device plugin and GPU Feature Discovery on a stand-in driver, and Tessera beside them."""
 
+import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +9,8 @@ import pytest
 
 from e2e.cluster import ClusterWithNode
 from e2e.command import tessera
-from e2e.nvidia import Driver
-from e2e.nvidia.node import NvidiaNode, prepare
+from e2e.nvidia import NVML, Driver
+from e2e.nvidia.node import CONFIG, STATE, NvidiaNode, prepare
 from e2e.test_device_plugin import pod
 from e2e.webhook import Webhook, registered
 
@@ -29,7 +31,8 @@ def h200(
     """Two H200, and the configurations that NVIDIA ships; the tests follow each other."""
     folder = tmp_path_factory.mktemp("h200")
     cluster_with_node.forget_devices()
-    with NvidiaNode(cluster_with_node, Driver(folder / "driver", "H200", cards=2), folder) as node:
+    driver = Driver(folder / "driver", "H200", cards=2)
+    with NvidiaNode(cluster_with_node, driver, folder, sync_delay=5) as node:
         yield node
 
 
@@ -59,9 +62,11 @@ def _uuids(driver: Driver, profile: str) -> set[str]:
 
 @pytest.mark.usefixtures("_prepared")
 def test_single(cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path) -> None:
-    """Strategy single on A100: every slice is a GPU, named by the product; a pod that asks for one gets a slice. `mig show` knows it."""
+    """Strategy single on A100, whose mode changes with a reset: every slice is a GPU, named by the product, and `mig show` knows it."""
     cluster = cluster_with_node
     driver = Driver(tmp_path / "driver", "A100-40GB", cards=2)
+    for card in driver.cards:
+        driver.needs_reset(card)
     cluster.forget_devices()
     with NvidiaNode(cluster, driver, tmp_path, strategy="single") as node:
         node.label(mig_config="all-1g.5gb")
@@ -77,12 +82,10 @@ def test_single(cluster_with_node: ClusterWithNode, node_namespace: str, tmp_pat
             "14",
             "single",
         )
+        assert "cards 0-1  A100-40GB, 7×1g.5gb" in _show(node)
         cluster.apply(pod("one", "nvidia.com/gpu", 1), namespace=node_namespace)
         cluster.wait_for_pod_phase("one", "Running", namespace=node_namespace)
         assert _visible(node, node_namespace, "one") in _uuids(driver, "1g.5gb")
-        shown = _show(node)
-        print(shown)
-        assert shown.count("1g.5gb") >= 14
 
 
 def test_a_label_cuts_the_cards(h200: NvidiaNode, node_namespace: str) -> None:
@@ -108,8 +111,8 @@ def test_a_label_cuts_the_cards(h200: NvidiaNode, node_namespace: str) -> None:
 def test_the_layout_is_known(h200: NvidiaNode) -> None:
     """`mig show` draws the cards as they are, and says that it knows them from mig-manager's ConfigMap."""
     shown = _show(h200)
-    print(shown)
-    assert "mig-manager's ConfigMap" in shown
+    assert "layout from label nvidia.com/mig.config with mig-manager's ConfigMap" in shown
+    assert "H200, 2×1g.18gb + 1×2g.35gb + 1×3g.71gb" in shown
 
 
 def test_labels_of_gpu_feature_discovery(h200: NvidiaNode) -> None:
@@ -143,3 +146,61 @@ def test_webhook_with_fallback(h200: NvidiaNode, node_namespace: str, tmp_path: 
     checks = ("layouts", "silent", "offers", "refused", "pending")
     done = tessera("doctor", f"--kubeconfig={cluster.kubeconfig}", *(f"--check={name}" for name in checks))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_plan_and_apply(h200: NvidiaNode, node_namespace: str, tmp_path: Path) -> None:
+    """Pods wait for slices that no configuration has together: `mig plan`, `mig apply --plan`, and they run; the other card is untouched.
+
+    The new configuration reaches mig-manager's file late, so that the first label comes too early. Then a node in use is refused.
+    """
+    cluster, driver, kubeconfig = h200.cluster, h200.driver, f"--kubeconfig={h200.cluster.kubeconfig}"
+    h200.label(mig_config="all-1g.18gb")
+    h200.wait_for_state("success")
+    h200.wait_for_devices({ONE: 14})
+    other = driver.slices(1)
+    asked = {"four": MIG + "4g.71gb", "three": THREE}
+    for name, resource in asked.items():
+        cluster.apply(pod(name, resource, 1), namespace=node_namespace)
+        cluster.wait_for_pod_unschedulable(name, namespace=node_namespace)
+    planned = tessera("mig", "plan", "--from-pending", "--output=json", kubeconfig)
+    assert planned.returncode == 0, planned.stderr
+    plan = json.loads(planned.stdout)
+    assert (plan["removed"], plan["added"]) == ({"1g.18gb": 7}, {"3g.71gb": 1, "4g.71gb": 1})
+    (tmp_path / "plan.json").write_text(planned.stdout)
+    applied = tessera("mig", "apply", f"--plan={tmp_path / 'plan.json'}", "--yes", kubeconfig, timeout=250)
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    assert "tried again" in applied.stderr, "the file was late"
+    for name in asked:
+        cluster.wait_for_pod_phase(name, "Running", namespace=node_namespace)
+    assert h200.devices == {ONE: 7, THREE: 1, MIG + "4g.71gb": 1}
+    assert driver.slices(1) == other
+
+    cut = driver.slices(0)
+    refused = tessera("mig", "apply", "all-balanced", cluster.node_name, "--label", "--yes", kubeconfig)
+    assert refused.returncode == 1
+    assert f"refused: pods hold devices that would go: {node_namespace}/four (1 × 4g.71gb)" in refused.stdout
+    assert h200.labels[CONFIG].startswith("tessera-")
+    assert (driver.slices(0), driver.slices(1)) == (cut, other)
+
+
+def test_a_failing_layout_is_put_back(h200: NvidiaNode) -> None:
+    """A card refuses in the middle of the cut: the node gets its old layout back, and plugin and GPU Feature Discovery with it."""
+    cluster, driver, kubeconfig = h200.cluster, h200.driver, f"--kubeconfig={h200.cluster.kubeconfig}"
+    devices, config = h200.devices, h200.labels[CONFIG]
+    layouts = [sorted(driver.layout(card)) for card in driver.cards]
+    driver.fail("nvmlDeviceCreateGpuInstance*", NVML.INSUFFICIENT_RESOURCES, card=1, nth=2, times=1000)
+
+    def heal() -> None:
+        h200.wait_for_state("failed", config="all-2g.35gb")
+        driver.no_faults()
+
+    healing = threading.Thread(target=heal)
+    healing.start()
+    done = tessera("mig", "apply", "2g.35gb=3", cluster.node_name, "--yes", kubeconfig, timeout=250)
+    healing.join()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "put back: mig-manager reports failed" in done.stdout
+    h200.wait_for_devices(devices)
+    assert (h200.labels[CONFIG], h200.labels[STATE]) == (config, "success")
+    assert [sorted(driver.layout(card)) for card in driver.cards] == layouts
+    assert h200.labels["nvidia.com/gpu.deploy.device-plugin"] == "true"

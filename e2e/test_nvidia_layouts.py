@@ -92,10 +92,11 @@ def test_what_is_shown_is_what_tessera_infers(name: str, tmp_path: Path) -> None
     driver = Driver(tmp_path / "driver", name, cards=2)
     machine = Machine(tmp_path / "machine", driver)
     possible: list[Cut] = [None, (), *(one for one in _multisets(product) if _fits(product, one))]
-    uniform = [[(str(shape.profile),) * shape.most] * 2 for shape, _ in product.listed]
+    uniform: list[list[Cut]] = [[(str(shape.profile),) * shape.most] * 2 for shape, _ in product.listed]
     drawn = [draw.choices(possible, k=2) for _ in range(8)]
     known = 0
-    for cards in ([None, None], *uniform, *drawn):
+    off: list[Cut] = [None, None]
+    for cards in (off, *uniform, *drawn):
         _cut(driver, cards)
         labels, capacity = discovered(driver, machine, tmp_path), offered(driver, machine, tmp_path)
         counts = _counts(cards)
