@@ -71,6 +71,13 @@ def test_shapes_lie_on_their_card():
             assert shape.most <= len(shape.starts)
 
 
+def test_a_device_filter_means_one_product():
+    """Every real card has a PCI id by which mig-parted's configurations choose it, and no two have the same."""
+    ids = [number for product in PRODUCTS for number in product.pci_ids]
+    assert len(ids) == len(set(ids))
+    assert [product.name for product in PRODUCTS if not product.pci_ids] == ["Simulated H200-70GB"]
+
+
 def test_the_simulated_card():
     """The 70 GB card: 1g.10gb ×7, 2g.20gb ×3, 3g.30gb ×2, 7g.70gb ×1, seven slices of 10 GB."""
     assert {str(s.profile): (s.most, s.size) for s in SIMULATED_H200_70GB.shapes} == {

@@ -189,7 +189,7 @@ _CARDS_OF_EIGHTHS: Final = (
     ("NVIDIA B200", (23, 45, 45, 90, 90, 180), "NVIDIA-B200", (0x290110DE,)),
     ("NVIDIA GB200", (23, 47, 47, 93, 93, 186), "NVIDIA-GB200", (0x294110DE,)),
     ("NVIDIA B300", (34, 67, 67, 135, 135, 269), "NVIDIA-B300 NVIDIA-B300-SXM6-AC", (0x318210DE,)),
-    ("NVIDIA GB300", (35, 70, 70, 139, 139, 278), "NVIDIA-GB300", ()),
+    ("NVIDIA GB300", (35, 70, 70, 139, 139, 278), "NVIDIA-GB300", (0x31C210DE,)),
 )  # fmt: skip
 
 PRODUCTS: Final[tuple[Product, ...]] = (
