@@ -170,15 +170,17 @@ def test_fault_52_mig_manager_never_answers(roll_out):
     assert roll_out.manager.text == CONFIG
 
 
-def test_fault_52_another_client_changes_the_label(roll_out):
-    """What another client writes meanwhile is left alone, and told; the entry that nobody names is removed."""
+@pytest.mark.parametrize("theirs", ["all-disabled", "all-1g.10gb"])
+def test_fault_52_another_client_changes_the_label(roll_out, theirs):
+    """What another client writes meanwhile is left alone, the old name too, and told; the entry that nobody names is removed."""
 
     def overtake(name, config):
         if config.startswith("tessera-"):
-            roll_out.cluster.loop.call_soon(
+            roll_out.cluster.loop.call_later(
+                0.2,
                 roll_out.cluster.changing_node,
                 name,
-                lambda one: one["metadata"]["labels"].update({"nvidia.com/mig.config": "all-disabled"}),
+                lambda one: one["metadata"]["labels"].update({"nvidia.com/mig.config": theirs}),
             )
 
     roll_out.manager.absent = {"gpu-0"}
@@ -186,7 +188,7 @@ def test_fault_52_another_client_changes_the_label(roll_out):
     assert roll_out(THREES, "gpu-0").ended == {
         "gpu-0": ("failed", "another client changed nvidia.com/mig.config meanwhile; left as it is")
     }
-    assert label(roll_out, "gpu-0")[0] == "all-disabled"
+    assert label(roll_out, "gpu-0")[0] == theirs
     assert roll_out.manager.text == CONFIG
 
 

@@ -1,5 +1,6 @@
 """The nodes that are to be changed and what would change on each, computed before anything is written."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -92,8 +93,8 @@ async def changes_of(
     changes, errors = [], []
     nodes = await (_named(client, names) if names else _selected(client, selector))
     around = await Surroundings.read(client, nodes)
-    for node in nodes:
-        uses = await uses_of(client, node.metadata.name)
+    held = await asyncio.gather(*(uses_of(client, node.metadata.name) for node in nodes))
+    for node, uses in zip(nodes, held, strict=True):
         try:
             changes.append(change_of(node, offered_by(node), uses, wanted, around))
         except InvalidInput as error:
@@ -262,14 +263,17 @@ async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
 
 async def named_nodes(client: Client, names: Iterable[str]) -> dict[str, NodeIn]:
     """The nodes of these names that there are."""
-    found = {}
-    for name in dict.fromkeys(names):
+
+    async def read(name: str) -> NodeIn | None:
         try:
-            found[name] = decode_node(await client.get(path_of("v1", "nodes", name=name)))
+            return decode_node(await client.get(path_of("v1", "nodes", name=name)))
         except ApiError as error:
             if not error.is_not_found:
                 raise
-    return found
+        return None
+
+    found = await asyncio.gather(*map(read, dict.fromkeys(names)))
+    return {node.metadata.name: node for node in found if node is not None}
 
 
 async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:

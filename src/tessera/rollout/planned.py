@@ -1,5 +1,6 @@
 """A plan's nodes, each changed its own way; a node that has changed since the plan was made is refused, with the reason."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ async def planned_changes(client: Client, plan: Sequence[NodeChange]) -> Changes
     """What happens to each node of a plan."""
     nodes = await named_nodes(client, [one.name for one in plan])
     around = await Surroundings.read(client, nodes.values())
-    changes = [await _change(client, one, nodes.get(one.name), around) for one in plan]
+    changes = await asyncio.gather(*(_change(client, one, nodes.get(one.name), around) for one in plan))
     return Changes(changes, around.manager, around.warnings)
 
 
