@@ -177,7 +177,23 @@ def test_what_an_existing_configuration_would_serve_is_said(plan):
     """Where none serves all, the best of them is named beside the new one."""
     waits = [WAITS, pod("three", "", MIG + "3g.40gb", 1, "Pending")]
     _, out, _ = plan([node("gpu-0"), config_map(), *waits])
-    assert "all-balanced serves 1 of 2 devices and needs no new configuration" in out.splitlines()
+    said = "all-balanced serves 1 of 2 devices and needs no new configuration; it removes 1g.10gb ×56"
+    assert said in out.splitlines()
+
+
+def test_an_existing_configuration_takes_nothing_that_pods_use(plan):
+    """Where pods have small slices, free ones stay for them."""
+    objects = [
+        node("gpu-0"),
+        node("gpu-1"),
+        *TEN,
+        config_map(),
+        pod("waits", "", MIG + "3g.40gb", 1, "Pending"),
+    ]
+    _, out, _ = plan(objects)
+    lines = out.splitlines()
+    assert "to change: 1 card of node gpu-1" in lines
+    assert "all-balanced serves 1 of 1 device and needs no new configuration; it removes 1g.10gb ×56" in lines
 
 
 def test_configurations_from_a_file(plan, command):

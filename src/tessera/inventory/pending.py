@@ -82,7 +82,7 @@ class Pending:
         if demand.whole_gpus:
             yield f"whole GPUs that pods wait for ({demand.whole_gpus}) are no part of the plan"
 
-    def fill(self) -> tuple[MigProfile, ...]:
+    def most_wanted(self) -> tuple[MigProfile, ...]:
         """What the rest of a card is best cut into: what the cluster's pods want most, then what they have most of."""
         have: Counter[MigProfile] = Counter()
         for name in self._nodes:

@@ -52,7 +52,7 @@ def test_an_existing_configuration_goes_first(planned, fixed, serves, name, inst
     """One that serves all that the plan serves on the node, and leaves fixed cards alone; else a new one, of the plan's own layout."""
     found = choose(planned, PRESENT, fixed, serves, CONFIGS)
     assert found.new is (name is None)
-    assert found.instead == instead
+    assert (found.instead and found.instead[:2]) == instead
     if name:
         assert found.name == name
     else:
@@ -65,6 +65,22 @@ def test_the_one_that_changes_the_least():
     one_card = (entry(THREE, cards=(3,)),)
     found = choose(with_card(THREE), PRESENT, (), {THREE: 1}, CONFIGS | {"one": one_card})
     assert (found.name, [n for n in range(8) if found.layout.cards[n] != SMALL]) == ("one", [3])
+
+
+def test_what_pods_need_is_left_to_them():
+    """A configuration that leaves less of it than the plan does is no choice; what it would do is said."""
+    found = [
+        choose(with_card(THREE), PRESENT, (), {THREE: 1}, CONFIGS, needed)
+        for needed in ((), (TWO, THREE), (ONE,))
+    ]
+    assert [one.new or one.name for one in found] == ["all-balanced", "all-balanced", True]
+    assert found[2].instead == ("all-balanced", 1, applied(BALANCED, PRESENT))
+
+
+def test_the_one_that_removes_the_least():
+    """Of several that change as many cards."""
+    all_threes = {"all-3g.40gb": (entry(THREE, THREE),)}
+    assert choose(with_card(THREE), PRESENT, (), {THREE: 1}, all_threes | CONFIGS).name == "all-balanced"
 
 
 def test_what_is_free_beside_the_plan_is_not_counted():

@@ -58,7 +58,7 @@ _MOST_ADVICE: Final = 999  # of one profile: advice beyond that is too long to f
 @cards_option("How many cards there are of the one product.", show_default="as many as are needed")
 @option(
     "--nodes FILE",
-    "Take the cards of these Node objects, from their labels; other objects are skipped. Repeatable.",
+    "Take the cards of these Node objects. A ClusterPolicy and mig-manager's ConfigMap count too; other objects are skipped. Repeatable.",
     "node_files",
     multiple=True,
 )
@@ -187,12 +187,12 @@ def command(
         given += more
     elif not node_files:
         raise click.UsageError("no cards given: --product H200 --cards 4, or --nodes FILE")
-    fill = None if leave_rest else pending.fill() if pending else most_wanted(wanted, {})
+    needed = pending.most_wanted() if pending else most_wanted(wanted, {})
     asked = {Wanted(profile): count for profile, count in wanted.items()}
-    found = plan(ask(asked, given, places, fill=fill), highs)
+    found = plan(ask(asked, given, places, fill=None if leave_rest else needed), highs)
     if products and cards is None and not any("=" in product for product in products):
         places, found = _needed(places, found)
-    changes = _changes(found, places, inventory.mig_manager, max_cards)
+    changes = _changes(found, places, inventory.mig_manager, needed, max_cards)
     return print_plan(changes, places, output, More(mig_manager=inventory.mig_manager))
 
 
@@ -208,10 +208,14 @@ def _how(*, yes: bool, allowed: bool) -> How:
 
 
 def _changes(
-    found: Plan, places: Sequence[NodeCards], configs: MigManagerConfig | None, max_cards: int | None
+    found: Plan,
+    places: Sequence[NodeCards],
+    configs: MigManagerConfig | None,
+    needed: Sequence[MigProfile],
+    max_cards: int | None,
 ) -> PlanChanges:
     existing = configs.document.configs if configs and configs.document else {}
-    changes = changes_of(found, places, existing, as_planned=max_cards is not None)
+    changes = changes_of(found, places, existing, needed, as_planned=max_cards is not None)
     if changes.new and configs and configs.error:
         warn(f"mig-manager's configurations are not known: {configs.error}")
     return changes
@@ -247,8 +251,10 @@ def _print_pending(
     if not pending.waiting.wanted and output.form == "table":
         click.echo("no layout is needed")
         return 0, ()
-    question = ask(pending.waiting.wanted, cards.cards, cards.places, fill=pending.fill() if fill else None)
-    changes = _changes(plan(question, highs), cards.places, pending.mig_manager, question.most_cards)
+    needed = pending.most_wanted()
+    question = ask(pending.waiting.wanted, cards.cards, cards.places, fill=needed if fill else None)
+    found = plan(question, highs)
+    changes = _changes(found, cards.places, pending.mig_manager, needed, question.most_cards)
     found = changes.plan
     used = set(found.nodes)
     places = [place for place in cards.places if place.name in used]

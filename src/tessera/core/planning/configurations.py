@@ -15,7 +15,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, resolve
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.changes import NodeChange, Way
+from tessera.core.planning.changes import Counts, NodeChange, Way, total
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
 
@@ -26,14 +26,22 @@ _DIGITS: Final = 8  # of the hash: a ConfigMap holds few entries
 
 
 @dataclass(frozen=True, slots=True)
+class Instead:
+    """What an existing configuration would do on nodes that get a new one."""
+
+    served: int  # devices, of all that the new ones serve there
+    of: int
+    removed: Counts
+
+
+@dataclass(frozen=True, slots=True)
 class PlanChanges:
     """A plan, and the nodes that it changes."""
 
     plan: Plan  # its cards as they really will be: a configuration may give more than the plan asks for
     nodes: tuple[NodeChange, ...] = ()
     new: Configs = field(default_factory=dict)  # configurations that mig-manager does not have yet
-    # an existing configuration → how many devices it would serve of those that new ones serve
-    instead: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    instead: Mapping[str, Instead] = field(default_factory=dict)  # by the name of an existing configuration
     unknown: tuple[str, ...] = ()  # nodes that the plan uses, whose layout is not known
 
     @property
@@ -49,17 +57,25 @@ class Choice:
     name: str
     layout: NodeLayout
     new: bool  # the ConfigMap does not have it yet
-    # an existing configuration that serves some of it, where none serves all: its name and how many devices
-    instead: tuple[str, int] | None = None
+    # an existing configuration that serves some of it, where none will do: its name, how many devices, and what it makes
+    instead: tuple[str, int, NodeLayout] | None = None
 
 
 def changes_of(
-    plan: Plan, places: Sequence[NodeCards], configs: Configs, *, as_planned: bool = False
+    plan: Plan,
+    places: Sequence[NodeCards],
+    configs: Configs,
+    needed: Collection[MigProfile] = (),
+    *,
+    as_planned: bool = False,
 ) -> PlanChanges:
-    """The nodes that a plan changes; those of mig-manager get a configuration. `as_planned`: no other cards may change than the plan's."""
+    """The nodes that a plan changes; those of mig-manager get a configuration.
+
+    `needed` is what pods ask for or hold. `as_planned`: no other cards may change than the plan's.
+    """
     cards, kept = list(plan.cards), list(plan.kept)
     nodes, unknown, new = [], [], dict[str, tuple[LayoutEntry, ...]]()
-    instead: dict[str, tuple[int, int]] = {}
+    instead: dict[str, Instead] = {}
     known: dict[tuple[object, ...], Choice] = {}  # thousands of nodes are cut alike
     for place in places:
         here = place.cards
@@ -78,7 +94,7 @@ def changes_of(
             fixed = [n - here.start for n in here if n in plan.fixed or (as_planned and n not in plan.serves)]
             key = (*map(id, layout.cards), *map(id, present), *fixed, *serves.items())
             if key not in known:
-                known[key] = choose(layout, before, fixed, serves, configs)
+                known[key] = choose(layout, before, fixed, serves, configs, needed)
             choice = known[key]
             layout = choice.layout
         change = NodeChange(place.name, place.way, before, layout, {}, choice.name if choice else None)
@@ -93,9 +109,10 @@ def changes_of(
         if choice and choice.new:
             new[choice.name] = parted_entries(layout)
         if choice and choice.instead:
-            name, count = choice.instead
-            some, all_ = instead.get(name, (0, 0))
-            instead[name] = (some + count, all_ + serves.total())
+            name, count, other = choice.instead
+            gone = NodeChange(place.name, place.way, before, other).removed
+            one = instead.get(name, Instead(0, 0, {}))
+            instead[name] = Instead(one.served + count, one.of + serves.total(), total([one.removed, gone]))
     real = replace(plan, cards=tuple(cards), kept=tuple(kept))
     return PlanChanges(real, tuple(nodes), new, instead, tuple(unknown))
 
@@ -106,17 +123,19 @@ def choose(
     fixed: Collection[int],
     serves: Mapping[MigProfile, int],
     configs: Configs,
+    needed: Collection[MigProfile] = (),
 ) -> Choice:
     """The configuration for one node: an existing one that serves as much as the plan, else a new one.
 
-    `fixed` are cards that must stay as they are, `serves` what of the demand the plan's layout serves here. Of several that
-    serve it, the one that changes the fewest cards is taken, then the one that comes first.
+    `fixed` are cards that must stay as they are, `serves` what of the demand the plan's layout serves here. An existing configuration
+    leaves as much of what is `needed` on the other cards as the plan does. Of several, the one that changes the fewest cards is
+    taken, then the one that removes the least, then the one that comes first.
     """
     idle = [number for number in range(len(planned.cards)) if number not in fixed]
     wanted = {p: min(count, _made(planned, idle)[p]) for p, count in serves.items()}
     # what is free on cards that the plan leaves alone serves others, and must be there as well
     beside = _made(present, [n for n in idle if planned.cards[n] == present.cards[n]])
-    found: list[tuple[int, int, str, NodeLayout]] = []
+    found: list[tuple[tuple[bool, int, int, int], str, NodeLayout]] = []
     for name, entries in configs.items():
         try:
             layout = applied(entries, present)
@@ -126,14 +145,15 @@ def choose(
             continue
         made = _made(layout, idle)
         served = sum(max(0, min(count, made[p] - beside[p])) for p, count in wanted.items())
+        will_do = served == sum(wanted.values()) and all(made[p] >= beside[p] for p in needed)
         changes = sum(not _alike(layout, present, number) for number in idle)
-        found.append((-served, changes, name, layout))
-    best = min(found, default=None, key=lambda one: one[:2])
-    if best and -best[0] >= sum(wanted.values()):
-        return Choice(best[2], best[3], new=False)
+        lost = sum(p.memory_gb * n for p, n in (_made(present, idle) - made).items())
+        found.append(((not will_do, -served, changes, lost), name, layout))
+    rank, existing, layout = min(found, default=((True, 0, 0, 0), "", planned), key=lambda one: one[0])
+    if not rank[0]:
+        return Choice(existing, layout, new=False)
     name = configuration_name(parted_entries(planned))
-    instead = (best[2], -best[0]) if best and best[0] else None
-    return Choice(name, planned, name not in configs, instead)
+    return Choice(name, planned, name not in configs, (existing, -rank[1], layout) if rank[1] else None)
 
 
 def applied(entries: Sequence[LayoutEntry], present: NodeLayout) -> NodeLayout:

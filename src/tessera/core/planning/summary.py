@@ -79,8 +79,9 @@ def explain_changes(changes: PlanChanges) -> list[str]:
         sentences.append(f"mig-manager's configuration of {_named(some, 'node')}: {name}, {exists}")
     if (more := len(by_name) - _SHOWN) > 0:
         sentences.append(f"mig-manager's configurations of other nodes: {more} more")
-    for name, (count, of) in changes.instead.items():
-        sentences.append(f"{name} serves {count} of {number_of(of, 'device')} and needs no new configuration")
+    for name, one in list(changes.instead.items())[:_SHOWN]:
+        serves = f"{name} serves {one.served} of {number_of(one.of, 'device')} and needs no new configuration"
+        sentences.append(f"{serves}; it removes {counted(one.removed) or 'nothing'}")
     return sentences
 
 
