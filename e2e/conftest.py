@@ -31,6 +31,7 @@ from e2e.cluster import (
     versions,
 )
 from e2e.cluster.programs import built, programs
+from e2e.nvidia.node import prepare
 
 _EXISTING = os.environ.get("TESSERA_E2E_KUBECONFIG", "")
 _SKIPPED_IS_FAILED = os.environ.get("CI") == "true" and not _EXISTING
@@ -80,6 +81,13 @@ def cluster_with_node(pytestconfig: pytest.Config) -> Iterator[ClusterWithNode]:
     if _EXISTING:
         raise Unavailable("this test needs a node of its own, which an existing cluster does not give")
     yield from _started(ClusterWithNode, f"t{os.getpid()}-node", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def nvidia_programs(pytestconfig: pytest.Config) -> None:
+    """NVIDIA's programs, built, and what they need; a test's own time begins after that."""
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        prepare()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from e2e.cluster import ClusterWithNode
 from e2e.command import tessera
 from e2e.nvidia import NVML, Driver
-from e2e.nvidia.node import CONFIG, STATE, NvidiaNode, prepare
+from e2e.nvidia.node import CONFIG, STATE, NvidiaNode
 from e2e.test_device_plugin import pod
 from e2e.webhook import Webhook, registered
 
@@ -19,14 +19,8 @@ ONE, TWO, THREE = (MIG + profile for profile in ("1g.18gb", "2g.35gb", "3g.71gb"
 
 
 @pytest.fixture(scope="module")
-def _prepared(pytestconfig: pytest.Config) -> None:
-    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        prepare()
-
-
-@pytest.fixture(scope="module")
 def h200(
-    _prepared: None, cluster_with_node: ClusterWithNode, tmp_path_factory: pytest.TempPathFactory
+    nvidia_programs: None, cluster_with_node: ClusterWithNode, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NvidiaNode]:
     """Two H200, and the configurations that NVIDIA ships; the tests follow each other."""
     folder = tmp_path_factory.mktemp("h200")
@@ -60,7 +54,7 @@ def _uuids(driver: Driver, profile: str) -> set[str]:
     }
 
 
-@pytest.mark.usefixtures("_prepared")
+@pytest.mark.usefixtures("nvidia_programs")
 def test_single(cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path) -> None:
     """Strategy single on A100, whose mode changes with a reset: every slice is a GPU, named by the product, and `mig show` knows it."""
     cluster = cluster_with_node

@@ -23,6 +23,8 @@ from tessera.inventory.inventory import Inventory
 from tessera.kube.object_files import objects_in_documents
 from tessera.protocol.kubernetes.selector import LabelSelector
 
+pytestmark = pytest.mark.usefixtures("nvidia_programs")
+
 #: How many layouts are tried of each product; `all` tries every one of up to seven slices, which takes long.
 _LAYOUTS = os.environ.get("TESSERA_E2E_LAYOUTS", "20")
 
