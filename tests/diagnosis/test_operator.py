@@ -86,6 +86,25 @@ async def test_a_node_of_which_it_is_not_known_how_it_is_cut():
     assert reason.endswith('ConfigMap gpu-operator/default-mig-parted-config has no configuration "gone"')
 
 
+async def test_a_node_that_takes_no_layout_for_the_pod():
+    """How it is cut matters to nobody: it is closed to the pod, or its cards are cut for claims on demand."""
+    counts = {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
+    closed = operator_node("n", counts, "gone")
+    closed["spec"] = {"taints": [{"key": "team", "value": "other", "effect": "NoSchedule"}]}
+    assert (await asked(closed)).unseen == {}
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {
+        "driver": "gpu.tessera.dev",
+        "nodeName": "n",
+        "pool": pool,
+        "sharedCounters": [{"name": "card-0"}],
+    }
+    on_demand = {kinds.RESOURCE_SLICES: [{"metadata": {"name": "s"}, "spec": spec}]}
+    nodes = {kinds.NODES: [operator_node("n", counts, "gone")], kinds.PODS: [pod("p", {"4g.40gb": 1})]}
+    assert "how node n is cut" in (await why("p", nodes)).unseen
+    assert (await why("p", {**nodes, **on_demand})).unseen == {}
+
+
 async def test_rejected_pods_in_a_cluster_of_the_operator():
     """Pods that the webhook rejects get the same: a layout, in the operator's way, by a command that counts them."""
     objects = refused(DENIED, {"4g.40gb": 1})

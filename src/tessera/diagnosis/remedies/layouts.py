@@ -96,7 +96,11 @@ def unknown_layouts(seen: Evidence, request: Request) -> dict[str, str]:
         return {}
     reasons: dict[str, list[str]] = {}
     for name, gpus in seen.inventory.gpus.items():
-        if gpus.product is not None and gpus.product.shapes:
+        node = seen.inventory.capacity[name]
+        takes_layouts = (
+            gpus.product and gpus.product.shapes and not seen.inventory.dra.pools.is_cut_on_demand(node)
+        )
+        if takes_layouts and not why_closed(request.pod, node):
             known = seen.inventory.known(name)
             if isinstance(known, UnknownLayout):
                 reasons.setdefault(known.reason, []).append(name)
