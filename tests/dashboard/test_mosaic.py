@@ -41,6 +41,15 @@ def test_a_node_of_nvidias_operator():
         assert not any(tile.id for card in mosaic.cards for tile in card.tiles)
 
 
+def test_a_layout_that_the_node_reports_needs_no_source():
+    """Its mapping names each device; a layout that is only desired says so."""
+    assert laid_out(node(cut=MEDIUM), []).source == ""
+    desired = node(
+        annotations={"run.ai/mig.config": MEDIUM}, allocatable={f"{MIG}2g.20gb": 2, f"{MIG}3g.30gb": 1}
+    )
+    assert laid_out(desired, []).source == "annotation run.ai/mig.config"
+
+
 def test_where_slices_lie_is_not_certain():
     """Six of seven places: what the card is cut into is known, where its slices lie is not, and that is marked."""
     mosaic = laid_out(by_operator("six", {"1g.10gb": 6}, cards=1), [])

@@ -58,7 +58,7 @@ class Mosaic:
     """All that a node has to hand out."""
 
     cards: tuple[Card, ...]
-    source: str  # where it is known from how the cards are cut; empty: it is not, or claims say so
+    source: str  # where it is known from how the cards are cut; empty: it is not, or the node reports it, or claims say so
     placed: bool  # False: where on a card its slices lie is not known
     loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that are not described, by resource
 
@@ -123,7 +123,8 @@ def mosaic_of(
         for resource, count in in_order(counts).items()
         if (tiles := tuple(_loose(resource, count, holders)))
     }
-    return Mosaic(cards, seen.source or "", seen.placed, loose)
+    source = "" if seen.source in (None, LayoutSource.MAPPING) else str(seen.source)
+    return Mosaic(cards, source, seen.placed, loose)
 
 
 def _offered(node: Node, resource: str) -> int:
