@@ -187,6 +187,37 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     dra.remove_pods(cluster, node_namespace)
     code, found = _before_uninstall(cluster, "--wait=60s")
     assert (code, found["held"]["findings"]) == (0, [])
+    _move_with_devices_in_use(cluster, node_namespace)
+
+
+def _move_with_devices_in_use(cluster: ClusterWithNode, namespace: str) -> None:
+    """Whoever moves a node too early, or while the kubelet restarts, has no device in two pods."""
+
+    def allocatable(count: str) -> None:
+        cluster.wait_for_node(cluster.node_name, lambda node: node["status"]["allocatable"].get(TWO) == count)
+
+    dra.run(cluster, namespace, [dra.pod("claims", limits={TWO: 1})])
+    _label(cluster, "plugin")
+    allocatable("1")  # the other is the claim's, and only the driver can end that
+    _label(cluster, "dra")
+    cluster.wait(lambda: _ready(cluster, DRIVER), what="the driver is back")
+    dra.remove_pods(cluster, namespace)
+    _label(cluster, "plugin")
+    allocatable("2")
+    cluster.wait(lambda: dra.slices(cluster) == [] or None, what="the kubelet has removed the slices")
+    dra.run(cluster, namespace, [dra.pod("plugged", limits={TWO: 1})])
+    _label(cluster, "dra")
+    cluster.wait(lambda: not _pods(cluster, PLUGIN) or None, what="the device plugin has left again")
+    cluster.restart_kubelet()
+    [pod] = cluster.wait(lambda: _pods(cluster, DRIVER) or None, what="the driver has come again")
+    logs = ("logs", pod["metadata"]["name"], "-n", NAMESPACE)
+    cluster.wait(
+        lambda: "(" + namespace + "/plugged)" in cluster.try_kubectl(*logs).stdout or None,
+        what="the driver says whose devices it does not offer",
+    )
+    assert "ResourceSlices written" not in cluster.kubectl(*logs)
+    cluster.kubectl("delete", "pod", "plugged", "-n", namespace)
+    cluster.wait(lambda: len(dra.devices(cluster)) == 3 or None, what="the devices are offered again")
 
 
 def _before_uninstall(cluster: ClusterWithNode, *options: str) -> tuple[int, dict[str, Any]]:
