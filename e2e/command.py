@@ -17,7 +17,10 @@ TESSERA = (sys.executable, "-m", "tessera")
 
 
 def tessera(
-    *arguments: str | Path, stdin: str | None = None, timeout: float = 120.0
+    *arguments: str | Path,
+    stdin: str | None = None,
+    timeout: float = 120.0,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
@@ -27,6 +30,7 @@ def tessera(
         text=True,
         timeout=timeout,
         check=False,
+        env=environment,
     )
 
 

@@ -49,6 +49,7 @@ _LANES = {
     "test_kueue": "dra",
     "test_moving_world": "dra",
     "test_nvidia": "dra",  # late in its lane: what it needs is built meanwhile
+    "test_real_cards": "dra",
 }
 
 C = TypeVar("C", bound=Cluster)

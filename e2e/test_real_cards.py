@@ -1,21 +1,31 @@
 """The device plugin cuts the cards of a stand-in for NVIDIA's driver, through nvidia-ml-py: faults at the driver's calls, and a real kubelet."""
 
+import json
 import os
+import random
+import re
 import stat
+import subprocess
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from e2e.cluster import ClusterWithNode
+from e2e.cluster import ClusterWithNode, program
 from e2e.cluster.processes import until
-from e2e.command import Running
-from e2e.nvidia import NVML, Driver
+from e2e.command import Running, tessera
+from e2e.nvidia import NVML, Driver, Slice
+from e2e.nvidia.machine import Machine
 from e2e.test_device_plugin import MIG, annotate, logged, mapped, pod, wait_allocatable
+from tessera.protocol.mig.nodes import decode_mapping
 
 FIRST = ["2g.35gb", "2g.35gb", "3g.71gb"]
 STORY = "2g.35gb=2,3g.71gb=1"
 ONES = "1g.18gb=7"
+_ROUNDS = int(os.environ.get("TESSERA_E2E_ROUNDS", "5"))  # layouts while pods come and go
 
 
 class Node:
@@ -47,6 +57,22 @@ class Node:
         )
 
     @property
+    def offered(self) -> Counter[str]:
+        """The profiles of the devices that containers can be given: those in the CDI spec."""
+        (spec,) = (self._folder / "cdi").glob("*.json")
+        names = {one["name"] for one in json.loads(spec.read_text())["devices"]}
+        listed = tessera(
+            "device-plugin", f"--config={self._config}", "--list", environment=self.driver.environment
+        )
+        rows = [line.split() for line in listed.stdout.splitlines()]
+        return Counter(row[0].removeprefix(MIG).replace(".me", "+me") for row in rows if row[1] in names)
+
+    def saying(self) -> Callable[[str], bool]:
+        """Whether the plugin's log has a text from now on."""
+        before = len(self.log.read_text())
+        return lambda text: text in self.log.read_text()[before:]
+
+    @property
     def unfinished(self) -> list[Path]:
         return [*(self._folder / "state/cut").glob("*.json")]
 
@@ -59,6 +85,10 @@ class Node:
             return whole and sorted(one.profile for one in slices) == [*profiles] and not self.unfinished
 
         return condition
+
+
+def counts(profiles: Sequence[str]) -> str:
+    return ",".join(f"{profile}={number}" for profile, number in Counter(profiles).items())
 
 
 @pytest.fixture
@@ -86,14 +116,13 @@ def test_layouts_are_carried_out(node: Node) -> None:
             running.until(node.is_cut(["1g.18gb"] * 7, card), what="seven slices")
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
-    "call",
+    ("call", "after"),
     [
-        "nvmlComputeInstanceDestroy",
-        "nvmlGpuInstanceDestroy",
-        "nvmlDeviceCreateGpuInstanceWithPlacement",
-        "nvmlGpuInstanceCreateComputeInstance",
+        ("nvmlComputeInstanceDestroy", True),
+        ("nvmlGpuInstanceDestroy", False),
+        ("nvmlDeviceCreateGpuInstanceWithPlacement", True),
+        ("nvmlGpuInstanceCreateComputeInstance", False),
     ],
 )
 def test_killed_at_a_call(node: Node, call: str, after: bool) -> None:
@@ -201,6 +230,51 @@ def test_after_a_reset_of_all_cards_they_are_cut_at_the_start(node: Node) -> Non
         assert text.index("card 0 is cut") < text.index("CDI spec")
 
 
+def test_mig_parted_and_tessera_cut_alike(node: Node, tmp_path: Path) -> None:
+    """What Tessera has cut is what mig-parted asserts; what mig-parted has applied, Tessera reads and leaves as it is.
+
+    A card that mig-parted cuts anew while the plugin runs is seen within 15 seconds.
+    """
+    driver, layouts = (
+        node.driver,
+        (FIRST, ["1g.18gb"] * 7, ["1g.18gb+me", "1g.35gb", "3g.71gb"], ["7g.141gb"]),
+    )
+    machine, config = Machine(tmp_path / "machine", driver), tmp_path / "parted.yaml"
+    lines = ["version: v1", "mig-configs:"]
+    for number, profiles in enumerate(layouts):
+        lines += [f"  c{number}:", "  - devices: all", "    mig-enabled: true", "    mig-devices:"]
+        lines += [f'      "{profile}": {count}' for profile, count in Counter(profiles).items()]
+    config.write_text("\n".join(lines) + "\n")
+
+    def mig_parted(verb: str, number: int) -> None:
+        options = (f"--config-file={config}", f"--selected-config=c{number}")
+        command = machine.seen_by(program("nvidia-mig-parted"), verb, *options)
+        done = subprocess.run(command, env=driver.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    with node.start() as running:
+        for number, profiles in enumerate(layouts):
+            node.layout.write_text(counts(profiles))
+            for card in driver.cards:
+                running.until(node.is_cut(sorted(profiles), card), what="the layout")
+            mig_parted("assert", number)
+        node.layout.unlink()
+        running.wait_for_log("layout: nothing")
+        for number, profiles in enumerate(layouts):
+            mig_parted("apply", number)
+            running.until(
+                lambda p=profiles: node.offered == Counter(p * 2), what="what mig-parted cut", timeout=15
+            )
+            driver.forget_calls()
+            said = node.saying()
+            node.layout.write_text(counts(profiles))
+            running.until(partial(said, "layout: nvidia.com"), what="the layout")
+            node.layout.unlink()
+            running.until(partial(said, "layout: nothing"), what="no layout")
+            assert not said("layout pending")
+            assert not driver.calls("Create") + driver.calls("Destroy")
+
+
 @pytest.fixture
 def device_nodes() -> Iterator[None]:
     """The card's nodes, as far as a container runtime looks at them."""
@@ -213,26 +287,32 @@ def device_nodes() -> Iterator[None]:
         path.unlink()
 
 
+def on_kubelet(cluster: ClusterWithNode, driver: Driver, folder: Path) -> Running:
+    """The plugin of the cluster's node, which has the driver's cards."""
+    config = folder / "devices.yaml"
+    config.write_text("nvml: {migStrategy: mixed, cut: true}\n")
+    return Running(
+        "device-plugin",
+        f"--config={config}",
+        f"--node-name={cluster.node_name}",
+        f"--kubelet-dir={cluster.kubelet_dir}",
+        f"--cdi-dir={cluster.cdi_dir}",
+        f"--state-dir={folder / 'state'}",
+        f"--kubeconfig={cluster.kubeconfig}",
+        log=folder / "device-plugin.log",
+        environment=driver.environment,
+    )
+
+
 def test_the_first_story_on_a_real_kubelet(
     cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, device_nodes: None
 ) -> None:
     """2 × 2g + 1 × 3g, then 7 × 1g: allocatable follows within seconds, a pod that holds a slice keeps it, and the rest comes when it ends."""
     cluster, driver = cluster_with_node, Driver(tmp_path / "driver", "H200")
     driver.cut(0)
-    config = tmp_path / "devices.yaml"
-    config.write_text("nvml: {migStrategy: mixed, cut: true}\n")
     annotate(cluster, STORY)
-    arguments = (
-        f"--config={config}",
-        f"--node-name={cluster.node_name}",
-        f"--kubelet-dir={cluster.kubelet_dir}",
-        f"--cdi-dir={cluster.cdi_dir}",
-        f"--state-dir={tmp_path / 'state'}",
-        f"--kubeconfig={cluster.kubeconfig}",
-    )
-    log = tmp_path / "device-plugin.log"
     try:
-        with Running("device-plugin", *arguments, log=log, environment=driver.environment):
+        with on_kubelet(cluster, driver, tmp_path):
             wait_allocatable(cluster, {MIG + "2g.35gb": "2", MIG + "3g.71gb": "1"})
             cluster.apply(
                 pod("training", MIG + "3g.71gb", 1, "env; exec sleep 1000"), namespace=node_namespace
@@ -259,3 +339,71 @@ def test_the_first_story_on_a_real_kubelet(
     finally:
         annotate(cluster, None)
     wait_allocatable(cluster, {MIG + "1g.18gb": "0"})
+
+
+@pytest.mark.timeout(60 * _ROUNDS + 300, func_only=True)
+def test_random_layouts_while_pods_come_and_go(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, device_nodes: None
+) -> None:
+    """Whatever is asked of the card, the slice that a pod was given is the same until the pod ends; in the end all is as asked."""
+    cluster, driver = cluster_with_node, Driver(tmp_path / "driver", "H200")
+    driver.cut(0)
+    texts = [STORY, ONES, "3g.71gb=2", "1g.35gb=2,2g.35gb=1", "1g.18gb=4"]
+    draw, held, pods = random.Random(27), dict[str, Slice](), 0
+
+    def given(name: str) -> Slice | None:
+        """The slice that a pod has."""
+        found = re.search(r"NVIDIA_VISIBLE_DEVICES=(MIG-\S+)", logged(cluster, node_namespace, name))
+        node = cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")
+        mapping = decode_mapping(node["metadata"]["annotations"]["run.ai/mig-mapping"])
+        places = {one.device_uuid: one.position for some in mapping.values() for one in some}
+        at = places.get(found[1]) if found else None
+        return next((one for one in driver.slices(0) if one.start == at), None)
+
+    try:
+        with on_kubelet(cluster, driver, tmp_path) as running:
+            for number in range(_ROUNDS):
+                text = texts[number % len(texts)]
+                annotate(cluster, text)
+                running.until(quiet(driver), what=f"{text}, as far as pods leave room for it")
+                assert {one.serial for one in held.values()} <= {one.serial for one in driver.slices(0)}
+                if len(held) == 2:
+                    gone = draw.choice([*held])
+                    cluster.kubectl("delete", "pod", gone, "-n", node_namespace)
+                    del held[gone]
+                name, profile = f"pod-{number}", draw.choice(text.split(",")).partition("=")[0]
+                taken = sum(one.profile == profile for one in held.values())
+                if allocatable(cluster, profile) > taken:
+                    cluster.apply(
+                        pod(name, MIG + profile, 1, "env; exec sleep 1000"), namespace=node_namespace
+                    )
+                    cluster.wait_for_pod_phase(name, "Running", namespace=node_namespace)
+                    held[name] = cluster.wait(partial(given, name), what="the pod's slice")
+                    pods += 1
+            assert pods >= _ROUNDS // 2
+            cluster.kubectl("delete", "pods", "--all", "-n", node_namespace)
+            annotate(cluster, ONES)
+            wait_allocatable(cluster, {MIG + "1g.18gb": "7"})
+            running.until(lambda: driver.layout(0) == ["1g.18gb"] * 7, what="seven slices")
+    finally:
+        annotate(cluster, None)
+    wait_allocatable(cluster, {MIG + "1g.18gb": "0"})
+
+
+def quiet(driver: Driver) -> Callable[[], bool]:
+    """Whether the card has not changed for longer than a slice that is not wanted stays."""
+    seen, since = driver.slices(0), time.monotonic()
+
+    def condition() -> bool:
+        nonlocal seen, since
+        now = driver.slices(0)
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since > 6.0
+
+    return condition
+
+
+def allocatable(cluster: ClusterWithNode, profile: str) -> int:
+    node = cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")
+    return int(node["status"]["allocatable"].get(MIG + profile, "0"))
