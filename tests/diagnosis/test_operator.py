@@ -86,6 +86,15 @@ async def test_a_node_of_which_it_is_not_known_how_it_is_cut():
     assert reason.endswith('ConfigMap gpu-operator/default-mig-parted-config has no configuration "gone"')
 
 
+async def test_configurations_that_may_not_be_read():
+    """Who may not read the ClusterPolicy is told, beside what that leaves unknown."""
+    counts = {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
+    nodes = {kinds.NODES: [operator_node("n", counts, "all-balanced")], kinds.PODS: [pod("p", {"4g.40gb": 1})], POLICIES: [policy()]}  # fmt: skip
+    found = await why("p", nodes, forbidden=frozenset({"clusterpolicies"}))
+    assert found.unseen["mig-manager's configurations"].startswith("the ClusterPolicy cannot be read: ")
+    assert "how node n is cut" in found.unseen
+
+
 async def test_a_node_that_takes_no_layout_for_the_pod():
     """How it is cut matters to nobody: it is closed to the pod, or its cards are cut for claims on demand."""
     counts = {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}

@@ -15,6 +15,7 @@ import msgspec
 from tessera.core.admission.fallback.found import wanted_in
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import is_known
+from tessera.core.mig.known import UnknownLayout
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, moment
 from tessera.dashboard.mosaic import Claimed, SeenLayout, layout_of, mosaic_of
@@ -23,6 +24,7 @@ from tessera.dashboard.pending import Alike, longest, pending_part
 from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
 from tessera.dashboard.usage import NamespaceUse, demand_part
 from tessera.inventory.inventory import Inventory
+from tessera.inventory.known import NO_CONFIGURATIONS
 from tessera.inventory.report import held_amounts
 from tessera.kube.watch.resource import Key
 from tessera.protocol.mig.operator import MigManagerConfig
@@ -322,4 +324,7 @@ class Board:
 
     def _layout(self, one: DashboardNode) -> SeenLayout:
         claimed, on_demand = self._claimed.get(one.node.name, {}), self.dra.pools.is_cut_on_demand(one.node)
-        return layout_of(one, self._inventory.known(one.node.name), claimed, on_demand=on_demand)
+        known, manager = self._inventory.known(one.node.name), self._inventory.mig_manager
+        if isinstance(known, UnknownLayout) and manager and known.reason.endswith(NO_CONFIGURATIONS):
+            known = UnknownLayout(f"{known.reason}: {manager.error}")
+        return layout_of(one, known, claimed, on_demand=on_demand)

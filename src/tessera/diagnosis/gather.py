@@ -57,6 +57,7 @@ _APPS: Final = "apps/v1"
 _POD: Final = "pod"
 KINDS: Final = tuple(sorted(CALLED))  # for completion
 CONFIGURATION: Final = "the webhook's configuration"  # as what could not be read
+CONFIGURATIONS: Final = "mig-manager's configurations"
 PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 
 _whole: Final = objects.decoder(dict[str, Any])
@@ -102,8 +103,10 @@ async def gather_cluster(
         inventory.add(use)
 
     await reader.fill(NODES.name, NODES.path, {}, inventory.begin_nodes)
-    with reader.reading("mig-manager's configurations"):
+    with reader.reading(CONFIGURATIONS):
         await inventory.read_mig_manager(reader.client)
+    if (manager := inventory.mig_manager) is not None and manager.error:
+        reader.unseen[CONFIGURATIONS] = manager.error
     await reader.fill(UNFINISHED_PODS.name, UNFINISHED_PODS.path, UNFINISHED_PODS.query, begin)
     return inventory, tuple(pods)
 
