@@ -430,6 +430,22 @@ def test_plan_gives_free_devices_first(busy):
     }
 
 
+def test_plan_leaves_whole_gpus_to_pods_that_wait_for_them(served, command):
+    """Free whole GPUs go to waiting pods first, as other free devices do: only the rest may be cut."""
+    whole = {"gpu.count": "2", "gpu.memory": "71680"}
+    served.add(
+        gpu_node("gpu-0", None, {GPU: "2"}, **whole),
+        pod("whole", "", GPU, 1, "Pending"),
+        *(pod(f"seven-{number}", "", MIG + "7g.70gb", 1, "Pending") for number in range(2)),
+    )
+    code, out, _ = command("mig", "plan", "--from-pending", "--kubeconfig", served.kubeconfig)
+    assert (code, out.splitlines()[0]) == (
+        1,
+        "1 of 2 devices fits, on 1 of 2 cards; no plan serves more devices",
+    )
+    assert "removed: gpu ×1; added: 7g.70gb ×1" in out.splitlines()
+
+
 def test_plan_when_all_could_go_to_free_devices(busy):
     """Then there is nothing to plan, and that is said."""
     busy.cluster.add(pod("goes", "", MIG + "3g.30gb", 1, "Pending"))

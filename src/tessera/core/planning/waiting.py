@@ -17,7 +17,7 @@ from tessera.core.devices.capacity import PODS, PodUse
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_excluded
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import Format, Number, Quantity
-from tessera.core.kubernetes.resources import is_any_gpu, is_extended, short
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended, short
 from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import RejectedPods, profiles_of, wanting
@@ -98,7 +98,7 @@ class PlanEffect:
 
 
 def groups_of(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPods] = ()) -> list[Group]:
-    """Pods that wait for MIG devices, those made since then that fell back to something else, and those rejected, in groups."""
+    """Pods that wait for MIG devices or whole GPUs, those made since then that fell back to something else, and those rejected, in groups."""
     alike: dict[tuple[object, ...], list[PodUse]] = {}
     for use in wanting(uses, since, rejected):
         where = use.where or _ANYWHERE
@@ -114,7 +114,8 @@ def groups_of(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPod
             use.rejected,
         )
         alike.setdefault(key, []).append(use)
-    return [group for some in alike.values() if (group := _group(some)).devices]
+    groups = map(_group, alike.values())
+    return [group for group in groups if group.devices or (group.waits and WHOLE_GPU in group.asks)]
 
 
 def _group(alike: Sequence[PodUse]) -> Group:
@@ -159,6 +160,8 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
     free, hopeless, to_plan = [], [], []
     numbers: dict[tuple[int, ...], int] = {}
     for index, group in enumerate(groups):
+        if not group.devices:  # whole GPUs that are free are for them, and no layout makes more
+            continue
         left = rest[index]
         done = len(group.names) - len(left.names)
         if done:
