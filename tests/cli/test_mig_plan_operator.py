@@ -9,7 +9,8 @@ from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.plans import read_plan
 from tests.build import MIG
-from tests.inventory.objects import pod
+from tests.inventory.objects import LAYOUT, pod
+from tests.inventory.objects import node as gpu_node
 
 CONFIG = """\
 version: v1
@@ -264,6 +265,24 @@ def test_what_is_free_needs_no_pod_to_end(plan):
     assert (code, out) == (0, "room for all 46 devices is there; no pod must end\n")
     code, out, _ = plan([node("gpu-0"), *TEN], demand=("--defragment", "1g.10gb=47", "--from"))
     assert out.splitlines()[0].startswith("room for all 47 devices: 10 pods must end or move")
+
+
+def test_nodes_of_both_ways(plan):
+    """Each form says which nodes it is not for."""
+    annotated = gpu_node("sim-0", {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}, "NVIDIA-H200", layout=LAYOUT)
+    waits = [
+        WAITS,
+        pod("small", "", MIG + "1g.10gb", 60, "Pending"),
+        pod("seven", "", MIG + "7g.70gb", 1, "Pending"),
+    ]
+    objects = [node("gpu-0"), annotated, *waits]
+    _, out, _ = plan(objects, "-o", "operator")
+    assert "# not by mig-manager, see -o runai: sim-0" in out.splitlines()
+    assert scripted(out)[-1][0].startswith("kubectl label node gpu-0 ")
+    _, out, _ = plan(objects, "-o", "runai")
+    of_gpu, of_sim = out.split("---\n")
+    unread = "# NVIDIA's mig-manager cuts this node, and does not read such a layout: see -o operator"
+    assert (unread in of_gpu.splitlines(), unread in of_sim.splitlines()) == (True, False)
 
 
 POLICY = {

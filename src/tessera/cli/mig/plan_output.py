@@ -25,6 +25,13 @@ from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.protocol.mig.plans import card_document, node_document
 
 _SHOWN: Final = 3  # cards, of many
+# what a layout as an annotation is for nodes of each way
+_UNREAD: Final = {
+    Way.ANNOTATION: (),
+    Way.MIG_MANAGER: (
+        "# NVIDIA's mig-manager cuts this node, and does not read such a layout: see -o operator",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,9 @@ def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
 def _runai(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterable[str]:
     """One annotation for each node that changes, or for cards of no node."""
     nodes = changes.nodes
-    layouts = [(node.layout, [f"# node {node.name}", f"# {summary(node)}"]) for node in nodes]
+    layouts = [
+        (node.layout, [f"# node {node.name}", f"# {summary(node)}", *_UNREAD[node.way]]) for node in nodes
+    ]
     if layouts:
         layouts[0][1].extend(_in_all(nodes))
     layouts += [(_imagined(changes.plan, place), []) for place in places if not place.name]
