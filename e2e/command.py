@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -55,11 +55,14 @@ class Running:
         log: Path,
         environment: Mapping[str, str] | None = None,
         module: str = "tessera",
+        inside: Callable[..., Sequence[str | Path]] | None = None,
     ) -> None:
+        """`inside`: makes the command one that runs it elsewhere, such as in a namespace."""
         self.log = log
         self._output = log.open("ab")
+        command = (sys.executable, "-m", module, *arguments)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, arguments)],
+            [*map(str, inside(*command) if inside else command)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

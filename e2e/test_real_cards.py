@@ -230,6 +230,7 @@ def test_after_a_reset_of_all_cards_they_are_cut_at_the_start(node: Node) -> Non
         assert text.index("card 0 is cut") < text.index("CDI spec")
 
 
+@pytest.mark.usefixtures("nvidia_programs")
 def test_mig_parted_and_tessera_cut_alike(node: Node, tmp_path: Path) -> None:
     """What Tessera has cut is what mig-parted asserts; what mig-parted has applied, Tessera reads and leaves as it is.
 

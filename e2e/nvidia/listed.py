@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +45,7 @@ def offered(driver: Driver, machine: Machine, folder: Path, *, strategy: str = "
     """
     names = (name for card in driver.cards for name in (driver.layout(card) if driver.mig(card) else ["gpu"]))
     kinds = {name.partition("+")[0] for name in names}
-    number = 1 if strategy == "single" else max(1, len(kinds))
+    number = max(1, len(kinds)) if strategy == "mixed" else 1
     while True:
         found, served = _offered(driver, machine, folder, strategy, number)
         if set(found) == served:
@@ -54,12 +56,23 @@ def offered(driver: Driver, machine: Machine, folder: Path, *, strategy: str = "
 def _offered(
     driver: Driver, machine: Machine, folder: Path, strategy: str, number: int
 ) -> tuple[dict[str, int], set[str]]:
+    with _serving(driver, machine, folder, strategy, number) as sockets:
+        found = {_resource(one): _healthy(one) for one in sockets}
+    return found, set(_SERVED.findall((folder / "device-plugin.log").read_text()))
+
+
+@contextmanager
+def _serving(
+    driver: Driver, machine: Machine, folder: Path, strategy: str, number: int
+) -> Iterator[list[Path]]:
+    """The device plugin, at work until the block ends; the sockets of so many resources."""
     sockets, log = folder / "sockets", folder / "device-plugin.log"
     sockets.mkdir(exist_ok=True)
     command = (
         program("nvidia-device-plugin"),
         f"--mig-strategy={strategy}",
         f"--driver-root-ctr-path={driver.root}",
+        "--pass-device-specs",
         "--kubelet-socket=",
     )
     with log.open("wb") as output:
@@ -73,11 +86,38 @@ def _offered(
 
     try:
         until(serves, timeout=60, what="the plugin serves")
-        found = {_resource(one): _healthy(one) for one in sorted(sockets.glob("nvidia-*.sock"))}
+        yield sorted(sockets.glob("nvidia-*.sock"))
     finally:
         plugin.terminate()
         plugin.wait(30)
-    return found, set(_SERVED.findall(log.read_text()))
+
+
+def given(
+    driver: Driver, machine: Machine, folder: Path, *, strategy: str = "mixed"
+) -> dict[str, dict[str, list[str]]]:
+    """The device plugin's resources, their devices, and the device nodes that a container gets with each."""
+    wanted = set(offered(driver, machine, folder, strategy=strategy))
+    found: dict[str, dict[str, list[str]]] = {}
+    with _serving(driver, machine, folder, strategy, len(wanted)) as sockets:
+        for socket in sockets:
+            with grpc.insecure_channel(f"unix:{socket}") as channel:
+                ids = [one.ID for one in _listed(channel) if one.health == "Healthy"]
+                found[_resource(socket)] = {one: _nodes(channel, one) for one in ids}
+    assert set(found) == wanted
+    return found
+
+
+def _nodes(channel: grpc.Channel, device: str) -> list[str]:
+    allocate = channel.unary_unary(
+        "/v1beta1.DevicePlugin/Allocate",
+        request_serializer=messages.AllocateRequest.SerializeToString,
+        response_deserializer=messages.AllocateResponse.FromString,
+    )
+    request = messages.AllocateRequest(
+        container_requests=[messages.ContainerAllocateRequest(devices_ids=[device])]
+    )
+    (answer,) = allocate(request, wait_for_ready=True, timeout=30).container_responses
+    return sorted(one.container_path for one in answer.devices)
 
 
 def _resource(socket: Path) -> str:
@@ -86,11 +126,15 @@ def _resource(socket: Path) -> str:
 
 def _healthy(socket: Path) -> int:
     with grpc.insecure_channel(f"unix:{socket}") as channel:
-        listen = channel.unary_stream(
-            "/v1beta1.DevicePlugin/ListAndWatch",
-            request_serializer=messages.Empty.SerializeToString,
-            response_deserializer=messages.ListAndWatchResponse.FromString,
-        )
-        for answer in listen(messages.Empty(), wait_for_ready=True, timeout=30):
-            return sum(device.health == "Healthy" for device in answer.devices)
-    return 0
+        return sum(device.health == "Healthy" for device in _listed(channel))
+
+
+def _listed(channel: grpc.Channel) -> list[messages.Device]:
+    listen = channel.unary_stream(
+        "/v1beta1.DevicePlugin/ListAndWatch",
+        request_serializer=messages.Empty.SerializeToString,
+        response_deserializer=messages.ListAndWatchResponse.FromString,
+    )
+    for answer in listen(messages.Empty(), wait_for_ready=True, timeout=30):
+        return list(answer.devices)
+    return []
