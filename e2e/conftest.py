@@ -87,6 +87,8 @@ def cluster_with_node(pytestconfig: pytest.Config) -> Iterator[ClusterWithNode]:
 @pytest.fixture(scope="session")
 def nvidia_programs(pytestconfig: pytest.Config) -> None:
     """NVIDIA's programs, built, and what they need; a test's own time begins after that."""
+    if _EXISTING:
+        raise Unavailable("NVIDIA's programs run on a node of the tests' own")
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         prepare()
 

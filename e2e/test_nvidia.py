@@ -26,7 +26,7 @@ def h200(
     folder = tmp_path_factory.mktemp("h200")
     cluster_with_node.forget_devices()
     driver = Driver(folder / "driver", "H200", cards=2)
-    with NvidiaNode(cluster_with_node, driver, folder, sync_delay=5) as node:
+    with NvidiaNode(cluster_with_node, driver, folder, sync_delay=8) as node:
         yield node
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 from e2e.chart import go_module
 from e2e.cluster import ApiError, ClusterWithNode, Object, program, versions
 from e2e.cluster.client import PATIENCE
+from e2e.cluster.node import check_possible
 from e2e.cluster.programs import install_debian_packages, programs
 from e2e.nvidia.driver import Driver
 from e2e.nvidia.machine import Machine
@@ -39,6 +40,7 @@ _OPERATOR: Final = (
 )  # has the ClusterPolicy; newer ones cannot be fetched
 _BY_LABEL: Final = ("device-plugin", "gpu-feature-discovery")
 _LOOK_EVERY: Final = 0.1
+_BACK_OFF: Final = 1.0  # seconds until a program that has ended is started again
 _BUS: Final = """\
 <busconfig>
   <type>system</type><listen>unix:path={}</listen><auth>EXTERNAL</auth>
@@ -48,7 +50,8 @@ _BUS: Final = """\
 
 
 def prepare() -> None:
-    """See to it that everything is there; may build for minutes."""
+    """See to it that everything is there; may build for minutes. Raises `Unavailable` where it cannot be."""
+    check_possible()
     programs(versions.NVIDIA)
     install_debian_packages(versions.NVIDIA_PACKAGES, what="NVIDIA's mig-manager")
 
@@ -237,8 +240,11 @@ class NvidiaNode:
         for name, start in zip(_BY_LABEL, (self._start_plugin, self._start_discovery), strict=True):
             wanted = labels.get(f"{_DEPLOY}{name}") == "true"
             process = self._running.get(name)
-            if wanted and (process is None or not process.alive):
+            if wanted and process is None:
                 start()
+            elif process is not None and not process.alive:  # as it does where a card is lost
+                self._running.pop(name)
+                self._stop.wait(_BACK_OFF)
             elif not wanted and process is not None:
                 self._end(name)
 
