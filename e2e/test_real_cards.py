@@ -125,7 +125,7 @@ def test_layouts_are_carried_out(node: Node) -> None:
         ("nvmlGpuInstanceCreateComputeInstance", False),
     ],
 )
-def test_killed_at_a_call(node: Node, call: str, after: bool) -> None:
+def test_fault_51_killed_at_a_call(node: Node, call: str, after: bool) -> None:
     """The process is killed at the call, before or after it took effect: the next start finishes, and the slice that stays is the same."""
     node.layout.write_text(STORY)
     with node.start() as running:
@@ -142,7 +142,7 @@ def test_killed_at_a_call(node: Node, call: str, after: bool) -> None:
     assert node.driver.slices(0)[-1] == kept
 
 
-def test_nvml_refuses(node: Node) -> None:
+def test_fault_50_nvml_refuses(node: Node) -> None:
     """What was there before is put back, the state has NVML's words; the next layout is tried anew."""
     node.layout.write_text(STORY)
     with node.start() as running:
@@ -160,7 +160,7 @@ def test_nvml_refuses(node: Node) -> None:
         running.until(node.is_cut(["1g.18gb"] * 6), what="another layout")
 
 
-def test_another_program_uses_a_slice(node: Node) -> None:
+def test_fault_50_another_program_uses_a_slice(node: Node) -> None:
     """The rest is cut, the state has NVML's words; when the program is gone, the slice goes too."""
     with node.start() as running:
         node.layout.write_text(STORY)
@@ -174,7 +174,7 @@ def test_another_program_uses_a_slice(node: Node) -> None:
         running.until(node.is_cut(["1g.18gb"] * 7), what="the rest")
 
 
-def test_a_call_that_hangs_holds_up_its_card_alone(node: Node) -> None:
+def test_fault_51_a_call_that_hangs_holds_up_its_card_alone(node: Node) -> None:
     """The other card is cut meanwhile, the state names the call, and the process ends when it is asked to."""
     node.layout.write_text(STORY)
     with node.start() as running:
@@ -188,7 +188,7 @@ def test_a_call_that_hangs_holds_up_its_card_alone(node: Node) -> None:
             assert running.stop(timeout=30) == 0
 
 
-def test_a_lost_card(node: Node) -> None:
+def test_fault_49_a_lost_card(node: Node) -> None:
     """Its devices become unhealthy with NVML's words; the other card is cut."""
     node.layout.write_text(STORY)
     with node.start() as running:

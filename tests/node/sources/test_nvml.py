@@ -244,7 +244,9 @@ LOST = "does not answer: error 15"
 @pytest.mark.parametrize(
     "call", ["", " nvmlDeviceGetUUID", " nvmlDeviceGetMigMode", " nvmlDeviceGetMigDeviceHandleByIndex"]
 )
-def test_one_lost_card_does_not_take_the_node_with_it(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_fault_49_one_lost_card_does_not_take_the_node_with_it(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     """A card that is lost, at whatever it is asked, keeps its devices as last seen, unhealthy with NVML's words; the others stay.
 
     It is well again when it answers.
@@ -267,7 +269,7 @@ def test_one_lost_card_does_not_take_the_node_with_it(monkeypatch: pytest.Monkey
     assert fake.open == 1
 
 
-def test_a_card_that_was_lost_before_we_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_49_a_card_that_was_lost_before_we_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no name but its number, and is shown as a whole GPU that does not answer; strategy single does not mind it."""
     fake, nvml = library(monkeypatch, "card", "card1")
     fake.answers["card1"] = 15

@@ -190,7 +190,7 @@ def no_fault(name: str, number: int) -> None:
     pass
 
 
-def test_300_changes_killed_at_every_call() -> None:
+def test_fault_51_300_changes_killed_at_every_call() -> None:
     """Whichever call a process was killed at, before or after it took effect: no held slice is lost, and the next start finishes.
 
     Where NVML refuses at that next start, the card is as it was before the first change.
@@ -241,7 +241,7 @@ def test_300_changes_killed_at_every_call() -> None:
     assert refusals > 1000
 
 
-def test_refused_at_every_call() -> None:
+def test_fault_50_refused_at_every_call() -> None:
     """Wherever NVML refuses once, the card is as before or as wanted, and no held slice is lost."""
     random_, seen = random.Random(28), set[type[Outcome]]()
     for _ in range(100):

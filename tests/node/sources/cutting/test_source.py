@@ -195,7 +195,7 @@ def test_nothing_goes_while_the_kubelet_may_still_choose_it(tmp_path: Path) -> N
     run(story)
 
 
-def test_nvml_refuses(tmp_path: Path) -> None:
+def test_fault_50_nvml_refuses(tmp_path: Path) -> None:
     """`failed` with NVML's words, the card as it was and offered as it was; another layout is tried anew."""
 
     async def story() -> None:
@@ -222,7 +222,7 @@ def test_nvml_refuses(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_program_that_is_no_pod(tmp_path: Path) -> None:
+def test_fault_50_a_program_that_is_no_pod(tmp_path: Path) -> None:
     """`pending` with NVML's words, tried again after 5 s, then ever more seldom, until the program is gone."""
 
     async def story() -> None:
@@ -330,7 +330,7 @@ def test_after_a_reboot_the_cards_are_cut_before_anything_is_published(tmp_path:
     run(story)
 
 
-def test_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_fault_49_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> None:
     """It is said; the other card is cut."""
 
     async def story() -> None:
@@ -344,7 +344,7 @@ def test_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> None:
+def test_fault_51_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> None:
     """It is reported after 30 s; the other card is cut, and nothing waits for the one that hangs."""
     release = threading.Event()
 
