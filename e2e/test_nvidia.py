@@ -198,3 +198,29 @@ def test_a_failing_layout_is_put_back(h200: NvidiaNode) -> None:
     assert (h200.labels[CONFIG], h200.labels[STATE]) == (config, "success")
     assert [sorted(driver.layout(card)) for card in driver.cards] == layouts
     assert h200.labels["nvidia.com/gpu.deploy.device-plugin"] == "true"
+
+
+def test_what_mig_manager_leaves_paused(h200: NvidiaNode, node_namespace: str) -> None:
+    """A process that is no pod holds a slice, so that mig-manager fails, and leaves the device plugin away. `mig apply` brings it back.
+
+    With the process gone, `mig plan --apply` cuts the cards for a pod that waits.
+    """
+    cluster, driver, kubeconfig = h200.cluster, h200.driver, f"--kubeconfig={h200.cluster.kubeconfig}"
+    h200.label(mig_config="all-1g.18gb")
+    h200.wait_for_state("success", config="all-1g.18gb")
+    h200.wait_for_devices({ONE: 14})
+    for card in driver.cards:
+        driver.use(card, driver.slices(card)[0].instance)
+    done = tessera("mig", "apply", "3g.71gb=2", cluster.node_name, "--yes", kubeconfig, timeout=250)
+    driver.no_faults()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "mig-manager has ended and left nvidia.com/gpu.deploy." in done.stderr
+    assert "put back: mig-manager reports failed; its log says why; the old layout is back" in done.stdout
+    assert h200.devices == {ONE: 14}
+
+    h200.wait(lambda node: node["metadata"]["labels"].get(ONE + ".count") == "14", what="GFD's labels")
+    cluster.apply(pod("waits", THREE, 1), namespace=node_namespace)
+    cluster.wait_for_pod_unschedulable("waits", namespace=node_namespace)
+    done = tessera("mig", "plan", "--from-pending", "--apply", "--yes", kubeconfig, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace)
