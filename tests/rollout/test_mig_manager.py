@@ -121,6 +121,16 @@ def test_fault_52_the_file_follows_the_config_map_late(roll_out):
     assert any(again in line for line in found.told)
 
 
+def test_fault_52_an_entry_that_a_person_has_just_added(roll_out):
+    """The same where the entry is in the ConfigMap already, as after the commands that are printed for a copy."""
+    roll_out.manager.late = 0.4
+    entry = "  tessera-mine:\n  - {devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}\n"
+    roll_out.cluster.call(lambda: roll_out.manager.write(CONFIG.replace("# the end\n", entry)))
+    assert roll_out(THREES, "gpu-0").ended == {"gpu-0": ("done", "")}
+    assert label(roll_out, "gpu-0") == ("tessera-mine", "success")
+    assert roll_out.manager.seen.count(("gpu-0", "tessera-mine")) >= 2
+
+
 def test_fault_52_an_entry_that_never_arrives(roll_out, monkeypatch):
     """After three minutes `failed` counts: the label is put back, and the entry removed."""
     monkeypatch.setattr("tessera.rollout.rollout._LATE", 0.3)

@@ -36,7 +36,7 @@ class Attempt:
         change: Change,
         report: Callable[[str], None],
         *,
-        late_until: float = 0.0,  # until then (the loop's time) a configuration of this rollout may not be known yet
+        late_until: float = 0.0,  # until then (the loop's time) mig-manager may not know the configuration yet
         ensure: Callable[[], Awaitable[object]] | None = None,  # sees that the ConfigMap has it
     ) -> None:
         self.change = change

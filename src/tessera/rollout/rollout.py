@@ -9,9 +9,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from tessera.core.errors import InvalidInput, TesseraError
+from tessera.core.planning.configurations import OURS
 from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -119,10 +121,9 @@ class Rollout:
         if found.manager is not None and (new or found.replaced):
             self._config_map = ConfigMap(self._client, found.manager, self._report)
         try:
-            if self._config_map is not None and new:
-                if await self._config_map.add(new):
-                    self._report(f"{found.manager}: {', '.join(new)} added")
-                self._late_until = asyncio.get_running_loop().time() + _LATE
+            if self._config_map is not None and new and await self._config_map.add(new):
+                self._report(f"{found.manager}: {', '.join(new)} added")
+            self._late_until = asyncio.get_running_loop().time() + _LATE
             await self._carry_out_all(changes)
         finally:
             await _to_the_end(self._remove_unused([*new, *found.replaced]))
@@ -183,12 +184,13 @@ class Rollout:
         return NodeRollout(change.node, RolloutResult.DONE)
 
     def _attempt(self, change: Change) -> Attempt:
-        if self._config_map is None or not change.entries:
+        """A configuration of ours may be new to mig-manager: this rollout has added it, or a person just before."""
+        if not (change.label and change.after.startswith(OURS)):
             return Attempt(self._client, change, self._report)
-        add, new = self._config_map.add, {change.after: change.entries}
-        return Attempt(
-            self._client, change, self._report, late_until=self._late_until, ensure=lambda: add(new)
-        )
+        ensure = None
+        if self._config_map is not None and change.entries:
+            ensure = partial(self._config_map.add, {change.after: change.entries})
+        return Attempt(self._client, change, self._report, late_until=self._late_until, ensure=ensure)
 
     async def _until_free(self, change: Change) -> None:
         """Wait until no pod holds devices that would go, or refuse; who reads an annotation waits by itself."""
