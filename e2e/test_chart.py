@@ -56,6 +56,7 @@ _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
                 "runtimeClassName": "nvidia",
             }
         },
+        {"devicePlugin": {"enabled": True, "config": {"nvml": {"migStrategy": "mixed", "cut": True}}}},
         {
             "draDriver": {
                 "enabled": True,
@@ -304,6 +305,36 @@ def test_helm_test_lists_each_name_once(helm: Helm) -> None:
     [reader] = [one for one in helm.render({}) if one["metadata"]["name"] == "gpu-webhook-test-reader"]
     named = [rule["resourceNames"] for rule in reader["rules"] if "resourceNames" in rule]
     assert ["tessera-device-plugin", "tessera-dra-driver"] in named, "of other releases"
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_privilege_only_where_real_cards_are_cut(helm: Helm, cut: bool) -> None:
+    """Without `nvml.cut` the plugin of real cards has no capability, no token and no right; with it, those that cutting needs, on its own node."""
+    plugin = {"enabled": True, "events": False, "config": {"nvml": {"migStrategy": "mixed", "cut": cut}}}
+    found = {
+        one["kind"]: one
+        for one in helm.render({"devicePlugin": plugin, "webhook": {"enabled": False}})
+        if one["metadata"]["name"].startswith("tessera-device-plugin")
+    }
+    spec = found["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert spec["automountServiceAccountToken"] is cut
+    assert container["securityContext"] == (
+        {"privileged": True, "readOnlyRootFilesystem": True}
+        if cut
+        else {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    )
+    assert ("NVIDIA_MIG_CONFIG_DEVICES" in {one["name"] for one in container["env"]}) is cut
+    assert ("ClusterRole" in found, "ValidatingAdmissionPolicy" in found) == (cut, cut)
+    if cut:
+        assert found["ClusterRole"]["rules"] == [
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch", "patch"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
+        ]
 
 
 def test_the_page_is_not_open(helm: Helm) -> None:
