@@ -63,6 +63,27 @@ SEVENS = layouts("1g.10gb=7", "1g.10gb=7")
 ONE_CARD = layouts("1g.10gb=7", "3g.40gb=2")
 
 
+def test_a_pod_may_be_on_a_device_with_media_engines(apply):
+    """NVIDIA's device plugin gives those the name of plain ones: their card is not cleared while a pod holds a plain one."""
+    media = "\n".join(
+        f"    - {{devices: [{card}], mig-enabled: true, mig-devices: {{{devices}}}}}"
+        for card, devices in enumerate(("1g.10gb+me: 1", "1g.10gb: 7"))
+    )
+    text = CONFIG.replace("# the end", f"  media:\n{media}\n# the end")
+    document = node("media", **{mig.PARTED_CONFIG: "media"})
+    document["status"] = {kind: {MIG + "1g.10gb": "8"} for kind in ("allocatable", "capacity")}
+    apply.cluster.add(document, pod("train", "media", MIG + "1g.10gb"))
+    apply.manager = FakeMigManager(apply.cluster, text=text)
+    plan = plan_of(
+        NodeChange(
+            "media", Way.MIG_MANAGER, layouts("1g.10gb+me=1", "1g.10gb=7"), layouts("3g.40gb=2", "1g.10gb=7")
+        )
+    )
+    code, out, _ = apply("--plan", "-", "--yes", stdin=plan)
+    assert (code, out.splitlines()[-1]) == (1, "1 refused")
+    assert "pods hold devices that would go: default/train (1 × 1g.10gb)" in out
+
+
 def test_by_itself(apply):
     """A layout for a node of the operator goes its way: a new configuration, its name in the label, what is removed."""
     code, out, err = apply(THREES, "gpu-0", "--yes")

@@ -148,6 +148,40 @@ def test_where_pods_run_nothing_is_cut(plan):
     assert "to change: 1 card of node gpu-1" in plan([node("gpu-0"), node("gpu-1"), *TEN, WAITS])[1]
 
 
+MEDIA = """\
+  media:
+    - {devices: [0], mig-enabled: true, mig-devices: {1g.10gb+me: 1}}
+    - {devices: [1, 2, 3, 4, 5, 6, 7], mig-enabled: true, mig-devices: {1g.10gb: 7}}
+"""
+
+
+@pytest.mark.parametrize("counted", [{"1g.10gb": 50}, {}])
+def test_devices_with_media_engines_may_have_the_name_of_plain_ones(plan, counted):
+    """NVIDIA's device plugin offers them so: a pod that holds a plain one may be on their card, which is not cut."""
+    documents = [node("gpu-0", "media", counted or {"1g.10gb": 0}), config_map()]
+    documents[1]["data"]["config.yaml"] += MEDIA
+    code, out, _ = plan([*documents, pod("runs", "gpu-0", MIG + "1g.10gb"), WAITS])
+    assert (code, out.splitlines()[2]) == (1, "not cut: 8 cards, because what is there must stay")
+    documents[0] = node("gpu-0", "media", {"1g.10gb": 49, "1g.10gb.me": 1})
+    code, out, _ = plan([*documents, pod("runs", "gpu-0", MIG + "1g.10gb"), WAITS])
+    assert (code, out.splitlines()[1]) == (0, "to change: 1 card of node gpu-0")
+
+
+def test_where_pods_hold_more_than_there_is_nothing_is_cut(plan):
+    """Then the layout does not tell of all that they hold, as where they hold what it does not have."""
+    halves = {"1g.10gb": 2, "3g.40gb": 1}
+    documents = [node("gpu-0", "halves", halves), config_map()]
+    documents[0]["metadata"]["labels"]["nvidia.com/gpu.count"] = "2"
+    documents[1]["data"]["config.yaml"] += """\
+  halves:
+    - {devices: [0], mig-enabled: true, mig-devices: {1g.10gb: 2}}
+    - {devices: [1], mig-enabled: true, mig-devices: {3g.40gb: 1}}
+"""
+    for number, cut in ((2, 1), (3, 0)):
+        code, out, _ = plan([*documents, *TEN[:number], WAITS])
+        assert (code, "to change: 1 card of node gpu-0" in out) == (1 - cut, bool(cut))
+
+
 def test_an_idle_node_is_cut_beside_what_is_given_out(plan):
     """Three pods could go to free devices of an idle node: one card keeps enough for them, and another one is cut."""
     three = [pod(f"goes-{number}", "", MIG + "1g.10gb", 1, "Pending") for number in range(3)]

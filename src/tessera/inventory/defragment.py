@@ -69,7 +69,7 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
             continue
         try:
             layout = inventory.layout(name)
-            key = (tuple(map(id, layout.cards)), node.strategy, tuple(used.items()))
+            key = (tuple(map(id, layout.cards)), layout.plain, node.strategy, tuple(used.items()))
             if key not in known:
                 known[key] = packed(layout, used, node.strategy)
         except InvalidInput as error:

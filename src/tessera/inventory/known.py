@@ -100,7 +100,7 @@ def _observed(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> KnownLayou
         return error.unknown
     entry = _configured(gpus, mig_manager, seen)
     if isinstance(entry, NodeLayout) and (seen is None or seen.agrees(entry)):
-        return KnownLayout(LayoutSource.MIG_MANAGER, entry, is_placed(entry))
+        return KnownLayout(LayoutSource.MIG_MANAGER, _as_offered(entry, gpus), is_placed(entry))
     found = _counted(gpus, seen)
     if isinstance(entry, NodeLayout):  # which is not what is there
         other = f"its label {PARTED_CONFIG} says {gpus.config}, which makes other devices"
@@ -231,7 +231,14 @@ def _counted(gpus: GpuNode, seen: _Seen | None) -> KnownLayout | UnknownLayout:
     if isinstance(card, UnknownLayout):
         return card
     layout = NodeLayout((card,) * cards)
-    return KnownLayout(seen.source, layout, is_placed(layout))
+    return KnownLayout(seen.source, _as_offered(layout, gpus), is_placed(layout))
+
+
+def _as_offered(layout: NodeLayout, gpus: GpuNode) -> NodeLayout:
+    """The same with the names that the node's devices have: where its capacity shows none with extra engines, they are among the plain ones."""
+    offered = {profile for resource, _ in gpus.offered if (profile := MigProfile.of_resource(resource))}
+    made = {profile for profile, _ in _counts(layout) if profile.extras}
+    return replace(layout, plain=True) if made and made.isdisjoint(offered) else layout
 
 
 def _profiles(counts: Mapping[str, int]) -> Profiles:
@@ -257,7 +264,7 @@ def _same(seen: Profiles, counts: Profiles) -> bool:
     """Whether devices are as many as were seen: NVIDIA's device plugin (0.19) takes those with media engines for plain ones."""
     plain = Counter[MigProfile]()
     for profile, number in counts:
-        plain[replace(profile, extras="") if profile.extras else profile] += number
+        plain[profile.plain] += number
     return seen in (counts, tuple(sorted(plain.items())))
 
 

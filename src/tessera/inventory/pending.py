@@ -9,7 +9,7 @@ from tessera.core.devices.capacity import NodeUse
 from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.core.mig.known import UnknownLayout
+from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
@@ -24,6 +24,7 @@ from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
 
 _NO_PROFILES: Final = "its MIG strategy is not mixed, so none of its devices has the name of a profile"
+_MORE: Final = "more than there is"  # what pods hold of a resource beyond the layout: no device of it
 
 
 def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
@@ -98,10 +99,12 @@ class Pending:
         skipped: dict[str, list[str]] = {}
         # thousands of nodes are cut and used in a few ways
         known: dict[tuple[object, ...], tuple[NodeLayout, tuple[Card, ...]]] = {}
+        offers: dict[tuple[object, ...], tuple[NodeLayout, dict[str, int]]] = {}
         claimed = self._inventory.dra.holders()
         for name in sorted(self._inventory.gpus):
             node = self._inventory.gpus[name]
-            held = frozenset(resource for resource, number in self._inventory.used(name).items() if number)
+            used = self._inventory.used(name)
+            held = frozenset(resource for resource, number in used.items() if number)
             given = self.waiting.given.get(name, {})
             found = self._inventory.known(name)
             if isinstance(found, UnknownLayout) or node.strategy is not Strategy.MIXED:
@@ -115,8 +118,12 @@ class Pending:
                     for resource, slots in layout.slots(node.strategy).items()
                     if any(slot_name(slot) in claimed[name] for slot in slots)
                 }
+            cut = (*map(id, layout.cards), layout.plain)
+            there = offers.get(cut) or offers.setdefault(cut, (layout, layout.resources()))
+            if any(number > there[1].get(resource, 0) for resource, number in used.items()):
+                held |= {_MORE}
             whole_only = node.by_mig_manager or not found.placed
-            key = (*map(id, layout.cards), held, *sorted(given.items()), whole_only)
+            key = (*cut, held, *sorted(given.items()), whole_only)
             if key not in known:
                 known[key] = layout, cards_beside(layout, node.strategy, held, given, whole_only=whole_only)
             queues = self.waiting.queues.get(name, frozenset())
@@ -133,7 +140,9 @@ class Pending:
             room = rooms.get(place.name or "")
             if room is None or place.name not in plan.nodes:
                 continue
-            layout = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True)
+            now = self._inventory.known(room.node.name)
+            plain = isinstance(now, KnownLayout) and now.layout.plain
+            layout = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True, plain=plain)
             cut = layout.resources(self._inventory.gpus[room.node.name].strategy)
             resources = self._nodes[room.node.name].resources
             for resource in {*filter(is_any_gpu, resources), *cut}:

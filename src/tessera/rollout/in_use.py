@@ -1,12 +1,12 @@
 """Pods that hold devices which would go."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.resources import is_any_gpu, short
-from tessera.core.mig.layout import NodeLayout, Strategy
+from tessera.core.mig.layout import Strategy
 from tessera.core.planning.changes import NodeChange
 from tessera.core.text import first_of
 from tessera.kube.rest.client import Client
@@ -48,7 +48,7 @@ def cleared(change: NodeChange, strategy: Strategy, uses: Iterable[PodUse]) -> d
 
     None: any device may, since pods hold something that is not known to be there.
     """
-    slots = NodeLayout(change.present.cards, changing=True).slots(strategy)
+    slots = replace(change.present, changing=True).slots(strategy)
     if any(use.amounts.keys() - slots.keys() for use in uses):
         return None
     cards = set(change.changed)

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
@@ -50,7 +50,7 @@ def _plain(resources: Mapping[str, int]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for resource, number in resources.items():
         profile = MigProfile.of_resource(resource)
-        counts[replace(profile, extras="").resource if profile else resource] += number
+        counts[profile.plain.resource if profile else resource] += number
     return counts
 
 

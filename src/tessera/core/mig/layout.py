@@ -8,7 +8,7 @@ cards that are really there, or says for every card why not.
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -93,6 +93,8 @@ class Slot:
 class NodeLayout:
     cards: tuple[CardLayout, ...]
     changing: bool = False  # devices of an earlier layout are among these: a strategy's rules do not hold yet
+    # a profile's devices with extra engines have the plain ones' name, as NVIDIA's device plugin (0.19) offers them
+    plain: bool = field(default=False, compare=False)
 
     def slots(self, strategy: Strategy = Strategy.MIXED) -> dict[str, tuple[Slot, ...]]:
         """What the node offers: resource name → its devices, in the order of cards and positions."""
@@ -107,8 +109,12 @@ class NodeLayout:
                 if card.mig_enabled
                 else [Slot(number)]
             ):
-                whole = slot.instance is None or strategy is Strategy.SINGLE
-                name = WHOLE_GPU if whole or slot.instance is None else slot.instance.profile.resource
+                one = slot.instance
+                name = (
+                    WHOLE_GPU
+                    if one is None or strategy is Strategy.SINGLE
+                    else (one.profile.plain if self.plain else one.profile).resource
+                )
                 found.setdefault(name, []).append(slot)
         return {name: tuple(found[name]) for name in sorted(found)}
 

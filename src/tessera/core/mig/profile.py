@@ -6,7 +6,7 @@ is the resource `nvidia.com/mig-1g.10gb`; a `+` is a `.` there, since `+` may no
 ends in `.shared` is no profile: it is a share of one, which several containers use in turns.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, total_ordering
 from typing import Final
 
@@ -66,6 +66,11 @@ class MigProfile:
 
     def __lt__(self, other: "MigProfile") -> bool:
         return self.rank < other.rank
+
+    @property
+    def plain(self) -> "MigProfile":
+        """The same without extra engines."""
+        return replace(self, extras="") if self.extras else self
 
     @property
     def engines(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
-from tessera.core.mig.known import LayoutSource, UnknownLayout
+from tessera.core.mig.known import KnownLayout, LayoutSource, UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import NodeCards
@@ -113,7 +113,9 @@ def unknown_layouts(seen: Evidence, request: Request) -> dict[str, str]:
 def _offers(seen: Evidence, place: NodeCards, found: Plan) -> NodeOffers:
     """What a node offers once its cards are cut as planned."""
     name = place.name or ""
-    cut = NodeLayout(tuple(found.cards[n] for n in place.cards), changing=True)
+    known = seen.inventory.known(name)
+    plain = isinstance(known, KnownLayout) and known.layout.plain
+    cut = NodeLayout(tuple(found.cards[n] for n in place.cards), changing=True, plain=plain)
     resources = cut.resources(seen.inventory.gpus[name].strategy)
     return NodeOffers(name, {**dict.fromkeys(seen.nodes.by_name[name].has, 0), **resources})
 
