@@ -70,7 +70,8 @@ def test_a_pod_may_be_on_a_device_with_media_engines(apply):
         for card, devices in enumerate(("1g.10gb+me: 1", "1g.10gb: 7"))
     )
     text = CONFIG.replace("# the end", f"  media:\n{media}\n# the end")
-    document = node("media", **{mig.PARTED_CONFIG: "media"})
+    document = node("media")
+    document["metadata"]["labels"][mig.PARTED_CONFIG] = "media"
     document["status"] = {kind: {MIG + "1g.10gb": "8"} for kind in ("allocatable", "capacity")}
     apply.cluster.add(document, pod("train", "media", MIG + "1g.10gb"))
     apply.manager = FakeMigManager(apply.cluster, text=text)
