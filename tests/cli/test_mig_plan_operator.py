@@ -204,8 +204,11 @@ def test_a_configuration_that_exists_goes_first(plan):
     assert "mig-manager's configuration of node gpu-0: all-balanced, which exists" in lines
     assert "to change: 8 cards of node gpu-0" in lines
     assert "removed: 1g.10gb ×56; added: 1g.10gb ×16, 2g.20gb ×8, 3g.40gb ×8" in lines
+    more = "an existing configuration changes 7 cards more than the plan needs; --max-cards 1 makes a new configuration for those alone"
+    assert more in lines
     _, out, _ = plan(objects, "--max-cards", "1")
     assert "removed: 1g.10gb ×7; added: 3g.40gb ×2" in out.splitlines()
+    assert "more than the plan needs" not in out
 
 
 def test_what_an_existing_configuration_would_serve_is_said(plan):

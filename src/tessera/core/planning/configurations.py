@@ -43,6 +43,7 @@ class PlanChanges:
     new: Configs = field(default_factory=dict)  # configurations that mig-manager does not have yet
     instead: Mapping[str, Instead] = field(default_factory=dict)  # by the name of an existing configuration
     unknown: tuple[str, ...] = ()  # nodes that the plan uses, whose layout is not known
+    beside: int = 0  # cards that change only because an existing configuration changes them
 
     @property
     def cards(self) -> int:
@@ -76,6 +77,7 @@ def changes_of(
     cards, kept = list(plan.cards), list(plan.kept)
     nodes, unknown, new = [], [], dict[str, tuple[LayoutEntry, ...]]()
     instead: dict[str, Instead] = {}
+    beside = 0
     known: dict[tuple[object, ...], Choice] = {}  # thousands of nodes are cut alike
     for place in places:
         here = place.cards
@@ -100,6 +102,7 @@ def changes_of(
         change = NodeChange(place.name, place.way, before, layout, {}, choice.name if choice else None)
         if not change.changed:  # what is free there already serves it
             continue
+        beside += len({here[number] for number in change.changed} - set(used))
         every = _made(layout, range(len(here)))
         added = Counter({p: n for p in every if (n := change.added.get(str(p), 0))})
         nodes.append(replace(change, filled=added - serves))
@@ -114,7 +117,7 @@ def changes_of(
             one = instead.get(name, Instead(0, 0, {}))
             instead[name] = Instead(one.served + count, one.of + serves.total(), total([one.removed, gone]))
     real = replace(plan, cards=tuple(cards), kept=tuple(kept))
-    return PlanChanges(real, tuple(nodes), new, instead, tuple(unknown))
+    return PlanChanges(real, tuple(nodes), new, instead, tuple(unknown), beside)
 
 
 def choose(

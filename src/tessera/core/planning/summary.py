@@ -79,6 +79,10 @@ def explain_changes(changes: PlanChanges) -> list[str]:
         sentences.append(f"mig-manager's configuration of {_named(some, 'node')}: {name}, {exists}")
     if (more := len(by_name) - _SHOWN) > 0:
         sentences.append(f"mig-manager's configurations of other nodes: {more} more")
+    if changes.beside:
+        needless = f"{number_of(changes.beside, 'card')} more than the plan needs"
+        alone = f"--max-cards {changes.cards - changes.beside} makes a new configuration for those alone"
+        sentences.append(f"an existing configuration changes {needless}; {alone}")
     for name, one in list(changes.instead.items())[:_SHOWN]:
         serves = f"{name} serves {one.served} of {number_of(one.of, 'device')} and needs no new configuration"
         sentences.append(f"{serves}; it removes {counted(one.removed) or 'nothing'}")
