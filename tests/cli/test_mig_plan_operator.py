@@ -142,7 +142,7 @@ def test_where_pods_run_nothing_is_cut(plan):
         "0 of 1 device fit, on 0 of 8 cards; no plan serves more devices",
         "left out: 4g.40gb ×1, no room is left for it",
         "not cut: 8 cards, because what is there must stay",
-        "no pod must end first: pods keep what they hold",
+        "pods keep what they hold; --defragment says which would have to end to make room",
         "with it 0 of 1 waiting pod would get a place",
     ]
     assert "to change: 1 card of node gpu-1" in plan([node("gpu-0"), node("gpu-1"), *TEN, WAITS])[1]

@@ -146,8 +146,11 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
         for rejected, noun in _NOUNS.items()
         if (every := _pods(both, rejected))
     ]
+    ends = "no pod must end first: pods keep what they hold"
+    if not outcome.placed:
+        ends = "pods keep what they hold; --defragment says which would have to end to make room"
     return [
-        "no pod must end first: pods keep what they hold",
+        ends,
         f"with it {' and '.join(told)} would get a place",
     ]
 
