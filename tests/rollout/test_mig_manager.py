@@ -8,22 +8,26 @@ from typing import Any
 import pytest
 
 from tessera.core.errors import InvalidInput
+from tessera.core.mig.layout import resolve
+from tessera.core.planning.configurations import configuration_name, parted_entries
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.edited import edited
 from tessera.rollout.attempt import Attempt
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import Surroundings, change_of, changes_of
 from tessera.rollout.config_map import NotWritten
 from tessera.rollout.progress import offered_by
 from tessera.rollout.rollout import Rollout
+from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.inventory.objects import pod
 from tests.kube.apiserver import status as refusal
 from tests.kube.served import served  # noqa: F401 # a fixture
-from tests.rollout.mig_manager import CONFIG, PLUGIN, FakeMigManager, node
+from tests.rollout.mig_manager import CONFIG, PLUGIN, PRODUCT, FakeMigManager, node
 
 BALANCED = "1g.10gb=2,2g.20gb=1,3g.40gb=1"
 THREES = "3g.40gb=2"
@@ -301,3 +305,61 @@ def test_a_config_map_that_may_not_be_read(roll_out):
         "node gpu-0: mig-manager cuts its cards, and its configurations are not known: "
         "ConfigMap gpu-operator/own-config cannot be read: configmaps is forbidden"
     )
+
+
+def left_by_a_killed_rollout(roll_out):
+    """An entry of ours in the ConfigMap that no label names: its rollout was killed before it wrote one."""
+    entries = parted_entries(resolve(mig.read(THREES).select(), [PRODUCT] * 2))
+    name = configuration_name(entries)
+    text = edited(CONFIG, {name: entries}, (), "test").text
+    roll_out.cluster.call(lambda: roll_out.manager.write(text))
+    return name
+
+
+def test_what_a_killed_rollout_left_is_removed_too(roll_out):
+    """The next rollout of that layout takes its entry, and where it fails in turn, leaves none."""
+    roll_out.manager.late = 0.0
+    left_by_a_killed_rollout(roll_out)
+    roll_out.manager.fails = lambda name, config: config.startswith("tessera-")
+    assert roll_out(THREES, "gpu-0").ended["gpu-0"][0] == "put back"
+    assert (label(roll_out, "gpu-0"), roll_out.manager.text) == (("all-1g.10gb", "success"), CONFIG)
+
+
+def test_an_entry_that_another_client_begins_to_use(roll_out):
+    """Who writes a label between our look at the nodes and our write gets the entry back."""
+    roll_out.manager.late = 0.0
+    roll_out.manager.fails = lambda name, config: name == "gpu-0" and config.startswith("tessera-")
+    writes = []
+
+    def intercept(request):
+        if request.method == "PUT":
+            writes.append(request.path)
+            if len(writes) == 2:
+                config = {"nvidia.com/mig.config": roll_out.manager.seen[0][1]}
+                roll_out.cluster.changing_node("gpu-1", lambda one: one["metadata"]["labels"].update(config))
+
+    roll_out.cluster.server.intercept = intercept
+    found = roll_out(THREES, "gpu-0")
+    assert (found.ended["gpu-0"][0], len(writes)) == ("put back", 3)
+    assert ours(roll_out) == [label(roll_out, "gpu-1")[0]]
+    assert not [line for line in found.told if "any more" in line]
+
+
+def test_a_node_that_goes_meanwhile(roll_out):
+    """There is nothing to put back then, and nothing to type; the entry is removed."""
+    roll_out.manager.absent = {"gpu-0"}
+    store, loop = roll_out.cluster.server.store, roll_out.cluster.loop
+    roll_out.manager.on_label = lambda name, _: loop.call_later(0.1, store.delete, NODES, name)
+    assert roll_out(THREES, "gpu-0").ended == {
+        "gpu-0": ("failed", "the node is gone; there is nothing to put back")
+    }
+    assert roll_out.manager.text == CONFIG
+
+
+def test_a_config_map_that_is_full(roll_out):
+    """What would be too long to be read again is not written."""
+    full = CONFIG.replace("# the end\n", f"# {'x' * (256 * 1024 - len(CONFIG) - 30)}\n")
+    roll_out.cluster.call(lambda: roll_out.manager.write(full))
+    with pytest.raises(InvalidInput, match="it would be longer than 256 KiB with tessera-"):
+        roll_out(THREES, "gpu-0")
+    assert (roll_out.manager.text, roll_out.manager.seen) == (full, [])

@@ -10,7 +10,7 @@ from tessera.core.devices.capacity import in_order
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import LayoutEntry
-from tessera.core.planning.configurations import OURS
+from tessera.core.planning.configurations import OURS, configuration_name
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
@@ -134,6 +134,14 @@ class Changes:
     def new(self) -> dict[str, tuple[LayoutEntry, ...]]:
         """The configurations that the ConfigMap does not have yet."""
         return {one.after: one.entries for one in self.changes if one.entries and not one.refused}
+
+    @property
+    def ours(self) -> dict[str, tuple[LayoutEntry, ...]]:
+        """Configurations of ours that nodes get: new ones, and those that a rollout which was killed has left."""
+        there = self.manager.document.configs if self.manager and self.manager.document else {}
+        names = [one.after for one in self.changes if one.label and not (one.written or one.refused)]
+        left = {name: there[name] for name in names if name in there}
+        return {name: one for name, one in left.items() if name == configuration_name(one)} | self.new
 
     @property
     def replaced(self) -> list[str]:

@@ -37,31 +37,43 @@ class ConfigMap:
         self._report = report
         self._path = path_of("v1", "configmaps", namespace=manager.namespace, name=manager.name)
 
-    async def add(self, new: Configurations, *, dry_run: bool = False) -> bool:
-        """Add what is missing of these, all in one write; False when nothing is."""
+    async def add(self, new: Configurations, *, dry_run: bool = False) -> list[str]:
+        """Add what is missing of these, all in one write; which ones these are."""
+        missing: dict[str, Sequence[LayoutEntry]] = {}
 
         def change(text: str) -> Edited | None:
             there = mig.read(text, str(self._manager)).configs
-            missing = {name: entries for name, entries in new.items() if name not in there}
+            missing.clear()
+            missing.update({name: entries for name, entries in new.items() if name not in there})
             return edited(text, missing, (), str(self._manager)) if missing else None
 
-        return await self._write(change, dry_run=dry_run)
+        return [*missing] if await self._write(change, dry_run=dry_run) else []
 
     async def remove_unused(self, names: Collection[str]) -> list[str]:
-        """Remove those of ours that no node's label names; which ones these are."""
-        ours = {name for name in names if name.startswith(OURS)}
-        if not ours:
-            return []
-        labelled = await list_all(self._client, NODES.path, {"labelSelector": mig.PARTED_CONFIG}, decode_node)
-        used = {(node.metadata.labels or {}).get(mig.PARTED_CONFIG) for node in labelled}
-        gone: list[str] = []
+        """Remove those of ours that no node's label names; which ones these are.
+
+        Another client may write such a label meanwhile: then they are added again.
+        """
+        unused = {name for name in names if name.startswith(OURS)} - await self._used() if names else ()
+        gone: dict[str, Sequence[LayoutEntry]] = {}
 
         def change(text: str) -> Edited | None:
             there = mig.read(text, str(self._manager)).configs
-            gone[:] = sorted(name for name in ours - used if name in there)
+            gone.clear()
+            gone.update({name: there[name] for name in sorted(unused) if name in there})
             return edited(text, {}, gone, str(self._manager)) if gone else None
 
-        return gone if await self._write(change) else []
+        if not unused or not await self._write(change):
+            return []
+        again = gone.keys() & await self._used()
+        if again:
+            await self.add({name: gone[name] for name in again})
+        return sorted(gone.keys() - again)
+
+    async def _used(self) -> set[str]:
+        """The configurations that nodes' labels name."""
+        labelled = await list_all(self._client, NODES.path, {"labelSelector": mig.PARTED_CONFIG}, decode_node)
+        return {(node.metadata.labels or {}).get(mig.PARTED_CONFIG, "") for node in labelled}
 
     async def _write(self, change: Callable[[str], Edited | None], *, dry_run: bool = False) -> bool:
         """Write what a change makes of the text as it is now; a conflict is read and tried again."""

@@ -14,14 +14,14 @@ from typing import Any, Final, TypeVar
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.planning.configurations import OURS
-from tessera.kube.errors import KubeError
+from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.attempt import Attempt
 from tessera.rollout.change import Change, Changes, WhenInUse
-from tessera.rollout.config_map import ConfigMap, NotWritten
+from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
 from tessera.rollout.in_use import holders, named, uses_of
 from tessera.rollout.progress import watched
 from tessera.rollout.writing import NotShown, Overtaken, write
@@ -103,6 +103,7 @@ class Rollout:
         self._stopped = False
         self._config_map: ConfigMap | None = None
         self._late_until = 0.0
+        self._ours: Configurations = {}  # configurations of ours, by name
 
     @property
     def succeeded(self) -> bool:
@@ -117,16 +118,16 @@ class Rollout:
             result = RolloutResult.REFUSED if change.refused else RolloutResult.NOT_BEGUN
             self.outcomes[change.node] = NodeRollout(change.node, result, change.refused)
         changes = [change for change in found.changes if not change.refused]
-        new = found.new
-        if found.manager is not None and (new or found.replaced):
+        self._ours = found.ours
+        if found.manager is not None and not found.manager.owned and (self._ours or found.replaced):
             self._config_map = ConfigMap(self._client, found.manager, self._report)
         try:
-            if self._config_map is not None and new and await self._config_map.add(new):
-                self._report(f"{found.manager}: {', '.join(new)} added")
+            if self._config_map is not None and (added := await self._config_map.add(self._ours)):
+                self._report(f"{found.manager}: {', '.join(added)} added")
             self._late_until = asyncio.get_running_loop().time() + _LATE
             await self._carry_out_all(changes)
         finally:
-            await _to_the_end(self._remove_unused([*new, *found.replaced]))
+            await _to_the_end(self._remove_unused([*self._ours, *found.replaced]))
 
     async def _carry_out_all(self, changes: list[Change]) -> None:
         waiting = iter(changes)
@@ -188,8 +189,8 @@ class Rollout:
         if not (change.label and change.after.startswith(OURS)):
             return Attempt(self._client, change, self._report)
         ensure = None
-        if self._config_map is not None and change.entries:
-            ensure = partial(self._config_map.add, {change.after: change.entries})
+        if self._config_map is not None and change.after in self._ours:
+            ensure = partial(self._config_map.add, {change.after: self._ours[change.after]})
         return Attempt(self._client, change, self._report, late_until=self._late_until, ensure=ensure)
 
     async def _until_free(self, change: Change) -> None:
@@ -221,7 +222,9 @@ class Rollout:
         except Overtaken as error:
             back = str(error)
         except (NotShown, KubeError, InvalidInput) as error:
-            back = f"the old layout could not be put back ({error}): {change.by_hand()}"
+            gone = isinstance(error, ApiError) and error.is_not_found
+            by_hand = f"the old layout could not be put back ({error}): {change.by_hand()}"
+            back = "there is nothing to put back" if gone else by_hand
         outcome = self.outcomes[change.node] = NodeRollout(change.node, result, f"{reason}; {back}")
         return outcome
 

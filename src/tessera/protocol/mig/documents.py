@@ -35,7 +35,7 @@ CONFIG_REASON: Final = "nvidia.com/mig.config.reason"  # an annotation: why the 
 CONFIG_STATE: Final = LAYOUT_STATE_LABEL  # the node label that says what became of it
 SELECTED: Final = "selected"  # what run.ai calls the one configuration in an annotation
 
-_MOST_BYTES: Final = 256 * 1024  # all annotations of an object together: the API server's limit
+MOST_BYTES: Final = 256 * 1024  # all annotations of an object together: the API server's limit
 _MOST_ERRORS: Final = 20  # more than a person mends in one go
 
 
@@ -66,10 +66,8 @@ class MigDocument:
 
 def read(text: str, source: str = "layout") -> MigDocument:
     """A layout document in any of the formats, or every error in it."""
-    if len(text) > _MOST_BYTES or len(text.encode("utf-8", "replace")) > _MOST_BYTES:
-        raise InvalidInput(
-            f"{source}: longer than {_MOST_BYTES // 1024} KiB, the most an annotation can hold"
-        )
+    if len(text) > MOST_BYTES or len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        raise InvalidInput(f"{source}: longer than {MOST_BYTES // 1024} KiB, the most that is read")
     if looks_like_counts(text):
         wishes = repeated(read_counts(text, source, MOST_DEVICES))
         return MigDocument(

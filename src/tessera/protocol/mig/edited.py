@@ -13,6 +13,7 @@ import yaml as pyyaml
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import LayoutEntry
 from tessera.protocol import yaml
+from tessera.protocol.mig.documents import MOST_BYTES
 from tessera.protocol.mig.entries import write_parted
 from tessera.protocol.mig.operator import CONFIG_KEY, DEFAULT_CONFIG, MigManagerConfig
 
@@ -39,7 +40,15 @@ def edited(
     wanted = {**document, _CONFIGS: kept | new}
     if not wanted[_CONFIGS]:
         raise InvalidInput(f"{source}: no configuration would be left")
-    by_line = _by_line(text, new, {*remove, *new})
+    found = _edited(text, wanted, _by_line(text, new, {*remove, *new}), source)
+    if len(found.text.encode()) > MOST_BYTES:
+        raise InvalidInput(
+            f"{source}: it would be longer than {MOST_BYTES // 1024} KiB with {', '.join(new)}, the most that is read"
+        )
+    return found
+
+
+def _edited(text: str, wanted: Mapping[str, Any], by_line: str | None, source: str) -> Edited:
     try:
         if by_line is not None and yaml.load(by_line, source) == wanted:
             return Edited(by_line)
