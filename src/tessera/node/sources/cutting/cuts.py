@@ -88,10 +88,16 @@ class Cuts:
         self, goals: Mapping[str, Cut], cards: Sequence[NvmlCard], products: Mapping[str, Product]
     ) -> None:
         """Cut what the cards have room for, before anything is published: after a start of the machine that is all."""
-        uuids = [
-            card.uuid for card in cards if card.uuid in goals and card.mig_enabled and goals[card.uuid].mig
-        ]
-        self._start([Order(uuid, products[uuid], goals[uuid]) for uuid in uuids])
+        orders = []
+        for card in cards:
+            goal = goals.get(card.uuid)
+            if goal is None or not (card.mig_enabled and goal.mig):
+                continue
+            made = made_on(card)
+            todo = steps(products[card.uuid], made, goal.instances, [one.id for one in made])
+            if todo or card.uuid in self.unfinished:
+                orders.append(Order(card.uuid, products[card.uuid], goal))
+        self._start(orders)
         ends = self._clock() + _FIRST
         for job in [*self._jobs.values()]:
             await asyncio.to_thread(job.join, max(0.0, ends - self._clock()))
