@@ -115,6 +115,11 @@ class FakeMigManager:
         document["data"]["config.yaml"] = text
         store.update(CONFIG_MAPS, self.name, document, "gpu-operator")
 
+    def cut(self, name: str, layout: NodeLayout) -> None:
+        """Somebody else cuts a node's cards; called in the server's thread."""
+        self._cards[name] = layout
+        self._offer(name, layout.resources())
+
     def _start(self) -> None:
         store = self._cluster.server.store
         for stored in store.list(NODES):

@@ -1,6 +1,7 @@
 """What would change on a node, computed before anything is written."""
 
 import json
+import shlex
 
 import pytest
 
@@ -91,3 +92,9 @@ def test_refused(what, complaint):
     with pytest.raises(InvalidInput) as caught:
         what()
     assert str(caught.value) == complaint
+
+
+def test_the_command_by_hand_is_quoted():
+    """A layout is any text: what a shell would take for the end of it is escaped."""
+    found = change(wanted(ONES), document=node("gpu-0", BIG, "NVIDIA-H200", layout=LAYOUT + "# it's ours\n"))
+    assert shlex.split(found.by_hand())[-1] == f"run.ai/mig.config={LAYOUT}# it's ours\n"

@@ -363,3 +363,23 @@ def test_a_config_map_that_is_full(roll_out):
     with pytest.raises(InvalidInput, match="it would be longer than 256 KiB with tessera-"):
         roll_out(THREES, "gpu-0")
     assert (roll_out.manager.text, roll_out.manager.seen) == (full, [])
+
+
+@pytest.mark.parametrize("by_label", [False, True])
+def test_the_same_name_where_somebody_else_has_cut_the_cards(roll_out, by_label):
+    """The label says success, and the node shows other devices: it is changed away and back, unless pods hold some."""
+    threes = resolve(mig.read(THREES).select(), [PRODUCT] * 2)
+    roll_out.cluster.call(lambda: roll_out.manager.cut("gpu-0", threes))
+    wish = "all-1g.10gb" if by_label else "1g.10gb=7"
+    roll_out.cluster.add(pod("train", "gpu-0", MIG + "3g.40gb"))
+    assert roll_out(wish, "gpu-0", label=by_label).ended == {
+        "gpu-0": ("refused", "pods hold devices that would go: default/train (1 × 3g.40gb)")
+    }
+    roll_out.cluster.call(
+        lambda: roll_out.cluster.changing_pod("train", lambda one: one["status"].update(phase="Succeeded"))
+    )
+    assert roll_out(wish, "gpu-0", label=by_label).ended == {"gpu-0": ("done", "")}
+    assert (label(roll_out, "gpu-0"), offered(roll_out, "gpu-0")) == (
+        ("all-1g.10gb", "success"),
+        {"1g.10gb": "14"},
+    )

@@ -67,6 +67,7 @@ class Change:
     removed: Mapping[str, int] | None = None  # devices that go, by resource; None: which is not known
     entries: tuple[LayoutEntry, ...] = ()  # the configuration `after`, where mig-manager does not have it yet
     refused: str = ""  # why nothing is written to this node
+    again: bool = False  # mig-manager has made it, and the node does not show it
 
     @property
     def key(self) -> str:
@@ -80,7 +81,7 @@ class Change:
     @property
     def written(self) -> bool:
         """Whether the node asks for it already, and there is nothing to do but to wait: mig-manager tries a name only once."""
-        return self.before == self.after and not (self.label and self.state == "failed")
+        return self.before == self.after and not (self.label and (self.again or self.state == "failed"))
 
     @property
     def touched(self) -> frozenset[str] | None:
@@ -109,11 +110,12 @@ class Change:
         return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
 
     def by_hand(self) -> str:
-        """The command that puts the old value back."""
+        """The command that puts the old value back, quoted for a shell."""
         verb = "label" if self.label else "annotate"
         if self.before is None:
             return f"kubectl {verb} node {self.node} {self.key}-"
-        return f"kubectl {verb} node {self.node} --overwrite {self.key}='{self.before}'"
+        quoted = "'" + self.before.replace("'", "'\\''") + "'"
+        return f"kubectl {verb} node {self.node} --overwrite {self.key}={quoted}"
 
 
 def value_of(node: NodeIn, *, label: bool) -> str | None:

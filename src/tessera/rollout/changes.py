@@ -31,7 +31,7 @@ from tessera.protocol.mig.nodes import GpuNode, gpu_node
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.rollout.change import Change, Changes, Wanted, value_of
 from tessera.rollout.in_use import cleared, holders, uses_of
-from tessera.rollout.progress import offered_by
+from tessera.rollout.progress import offered_by, progress_of
 
 _DRIVERS: Final = (DRIVER, "gpu.nvidia.com")  # DRA drivers that may cut cards on demand: ours, NVIDIA's
 _MOST_NAMED: Final = 8  # devices, or nodes; more are counted
@@ -161,15 +161,18 @@ def layout_change(
         after, entries = _configuration(layout, present, around, [prefer, gpus.config])
     expected = layout.resources(gpus.strategy)
     change = Change(gpus.name, before, after, gpus.state, offered, expected, label=label, entries=entries)
-    change = replace(change, refused=around.refusal(node, label=label))
+    cut = NodeChange(gpus.name, Way.MIG_MANAGER, present, layout) if present is not None else None
+    shown = progress_of(gpus, offered, expected).shown or (cut is not None and not cut.changed)
+    again = label and gpus.state == "success" and not shown  # it was cut by somebody else since
+    change = replace(change, refused=around.refusal(node, label=label), again=again)
     if change.written:
         return replace(change, removed={})
     lost: Mapping[str, int] | None = None
     if not label:
         placed = present if isinstance(known, KnownLayout) and known.placed else None
         lost = going(placed, layout, offered, gpus.strategy)
-    elif present is not None:
-        lost = cleared(NodeChange(gpus.name, Way.MIG_MANAGER, present, layout), gpus.strategy, uses)
+    elif cut is not None:
+        lost = cleared(cut, gpus.strategy, uses)
     return replace(change, removed=lost, risks=_risks(uses, lost, offered))
 
 
