@@ -6,6 +6,7 @@ The programs are NVIDIA's. What an operator and Kubernetes do around them is don
   mig-manager takes them away while it works, and brings them back.
 - Node Feature Discovery: what GPU Feature Discovery writes to its file becomes labels of the node. They stay while it is away.
 - The kubelet: the ConfigMap's key is mig-manager's file, some seconds later.
+- mig-manager's pod: it starts anew when the ClusterPolicy names another ConfigMap.
 """
 
 import contextlib
@@ -227,6 +228,7 @@ class NvidiaNode:
         try:
             while not self._stop.wait(_LOOK_EVERY):
                 self._follow_deploy_labels()
+                self._follow_policy()
                 self._follow_config_map()
                 self._follow_features()
         except BaseException as error:  # noqa: BLE001 - the test's thread raises it
@@ -247,6 +249,15 @@ class NvidiaNode:
                 self._stop.wait(_BACK_OFF)
             elif not wanted and process is not None:
                 self._end(name)
+
+    def _follow_policy(self) -> None:
+        policy = self.cluster.api.get(f"{POLICIES}/cluster-policy")
+        name = policy["spec"]["migManager"]["config"]["name"]
+        if name != self.config_map:
+            found = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")
+            self.config_map = name
+            self._write_config(found["data"]["config.yaml"])
+            self.restart_mig_manager()
 
     def _follow_config_map(self) -> None:
         found = self.cluster.api.find(f"/api/v1/namespaces/{self.namespace}/configmaps/{self.config_map}")
