@@ -69,10 +69,11 @@ class FakeMigManager:
     """Answers to every new label of every node, in the server's thread."""
 
     def __init__(self, cluster: ServedCluster, *, name: str = "own-config", text: str = CONFIG) -> None:
-        self.late = 0.05  # seconds from the ConfigMap to the file; None: never
+        self.arrives = lambda: True  # whether the ConfigMap has reached the file
         self.fails = lambda node, config: False  # mig-parted does
         self.absent: set[str] = set()  # nodes where it does not answer
         self.reboots = False
+        self.may_end = lambda: True  # while it works: whether it may end
         self.succeeded = False  # before, since its start
         self.on_label = lambda node, config: None
         self.seen: list[tuple[str, str | None]] = []
@@ -132,8 +133,13 @@ class FakeMigManager:
         store.follow(CONFIG_MAPS, store.version, lambda change: self._config(change.after.document))
 
     def _config(self, document: dict[str, Any]) -> None:
-        configs = mig.read(document["data"]["config.yaml"]).configs
-        self._cluster.loop.call_later(self.late, lambda: setattr(self, "file", configs))
+        self._bring(mig.read(document["data"]["config.yaml"]).configs)
+
+    def _bring(self, configs: mig.Configs) -> None:
+        if self.arrives():
+            self.file = configs
+        else:
+            self._cluster.loop.call_later(0.01, self._bring, configs)
 
     def _changed(self, document: dict[str, Any]) -> None:
         name, config = document["metadata"]["name"], document["metadata"]["labels"].get(mig.PARTED_CONFIG)
@@ -159,6 +165,9 @@ class FakeMigManager:
             self._cluster.loop.call_later(0.02, self._cut, name, config)
 
     def _cut(self, name: str, config: str) -> None:
+        if not self.may_end():
+            self._cluster.loop.call_later(0.01, self._cut, name, config)
+            return
         if self.fails(name, config):
             self._end(name, "failed", resume=not self.succeeded)
             return

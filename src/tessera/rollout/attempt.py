@@ -17,7 +17,7 @@ from tessera.rollout.writing import NotShown, Overtaken, paused, resume, write
 
 NO_CONFIGURATION: Final = "tessera-try-again"  # names nothing: mig-manager answers `failed`, and cuts nothing
 _ENDED: Final = ("success", "failed")  # what mig-manager says when it has ended
-_AT_WORK: Final = ("pending", "rebooting")  # what it says when it has found the configuration and works on it
+_AT_WORK: Final = {"pending", "rebooting"}  # what it says when it has found the configuration and works on it
 
 
 class Attempt:
@@ -54,9 +54,10 @@ class Attempt:
         """What stands on the node because of us."""
         return (self.change.after, NO_CONFIGURATION) if self.change.label else (self.change.after,)
 
-    async def write(self) -> None:
+    async def write(self, node: Watched) -> None:
         """Write the new value; where mig-manager has failed with that very name, after another one."""
         change = self.change
+        node.states.clear()
         if change.before == change.after:
             await write(self._client, change, [change.before], NO_CONFIGURATION, None)
         await write(self._client, change, [change.before, *self.ours[1:]], change.after, None)
@@ -64,7 +65,7 @@ class Attempt:
     async def until_shown(self, node: Watched, timeout: float) -> None:
         """Wait until the node shows the layout; `NotShown` says why it does not."""
         change = self.change
-        told, reason, refused, since, seen, began = "", "", "", 0.0, False, False
+        told, reason, refused, since, seen = "", "", "", 0.0, False
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
@@ -80,9 +81,7 @@ class Attempt:
                         await node.change(None)  # the watch is behind our write
                         continue
                     seen = True
-                    gpus = gpu_node(node.node)
-                    began |= gpus.state in _AT_WORK
-                    progress = progress_of(gpus, offered_by(node.node), change.expected)
+                    progress = progress_of(gpu_node(node.node), offered_by(node.node), change.expected)
                     if progress.shown:
                         return
                     await self._resume(node.node, "success")
@@ -90,10 +89,10 @@ class Attempt:
                         refused, since = progress.refused, loop.time()
                     left = None
                     if refused and (left := since + self.settles - loop.time()) <= 0:
-                        if began or loop.time() >= self._late_until:
+                        if node.states & _AT_WORK or loop.time() >= self._late_until:
                             raise NotShown(refused)
                         await self._again(node, refused)
-                        refused, seen, began = "", False, False
+                        refused, seen = "", False
                         continue
                     if progress.waits and (progress.waits, progress.reason) != (told, reason):
                         # the reason once, however numbers change
@@ -123,6 +122,7 @@ class Attempt:
             return change.value_of(one) != change.after and gpu_node(one).state in _ENDED
 
         await node.until(answered, self.between)
+        node.states.clear()
         await write(self._client, change, [away, *self.ours], change.after, None)
         self._report(f"{change.key} written again")
 

@@ -13,7 +13,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import NODES, Sink
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
-from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
 _NO_REASON: Final = "the node reports failed, without a reason"
 
@@ -65,11 +65,14 @@ class Watched:
     """One node, kept up to date."""
 
     node: NodeIn | None = None
+    states: set[str] = field(default_factory=set)  # of its layout, all that it has been in
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, node: NodeIn | None) -> None:
         """The node as it is now; None: it is gone."""
         self.node = node
+        if node is not None:
+            self.states.add(gpu_node(node).state)
         self.changed.set()
 
     async def change(self, seconds: float | None) -> None:

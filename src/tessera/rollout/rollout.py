@@ -6,7 +6,8 @@ mig-manager's ConfigMap lacks is added before the first node, and what no node n
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -23,13 +24,14 @@ from tessera.rollout.attempt import Attempt
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
 from tessera.rollout.in_use import holders, named, uses_of
-from tessera.rollout.progress import watched
+from tessera.rollout.progress import Watched, watched
 from tessera.rollout.writing import NotShown, Overtaken, write
 
 T = TypeVar("T")
 
 _WRITTEN_AGAIN: Final = "the old layout is written again"
 _TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
+_TO_FOLLOW: Final = 10.0  # until a node is seen for the first time; then it is written to all the same
 _TO_CLEAR: Final = 240.0  # the same where mig-manager cuts, and the device plugin leaves and comes back
 # seconds: the kubelet syncs a ConfigMap every minute, plus what its cache keeps; mig-manager may not know a new entry until then
 _LATE: Final = 180.0
@@ -158,14 +160,14 @@ class Rollout:
         ours = False  # whether something of ours may stand on the node
         attempt = self._attempt(change)
         try:
-            if not change.written:
-                await self._until_free(change)
-                ours = True
-                await attempt.write()
-                self._report(f"{change.node}: {change.key} written")
-            if self._timeout is None:
-                return NodeRollout(change.node, RolloutResult.WRITTEN)
-            async with watched(self._client, change.node) as node:
+            async with self._followed(change) as node:
+                if not change.written:
+                    await self._until_free(change)
+                    ours = True
+                    await attempt.write(node)
+                    self._report(f"{change.node}: {change.key} written")
+                if self._timeout is None:
+                    return NodeRollout(change.node, RolloutResult.WRITTEN)
                 await attempt.until_shown(node, self._timeout)
         except InUse as error:
             return NodeRollout(change.node, RolloutResult.REFUSED, str(error))
@@ -183,6 +185,16 @@ class Rollout:
             raise
         self._report(f"{change.node}: done")
         return NodeRollout(change.node, RolloutResult.DONE)
+
+    @asynccontextmanager
+    async def _followed(self, change: Change) -> AsyncIterator[Watched]:
+        """The node, followed from before the write, so that no state is missed; not at all where nobody waits for it."""
+        if self._timeout is None:
+            yield Watched()
+            return
+        async with watched(self._client, change.node) as node:
+            await node.change(min(self._timeout, _TO_FOLLOW))
+            yield node
 
     def _attempt(self, change: Change) -> Attempt:
         """A configuration of ours may be new to mig-manager: this rollout has added it, or a person just before."""
