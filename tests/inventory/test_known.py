@@ -88,6 +88,7 @@ def test_what_is_observed(document, answer):
         (operator_node("n", {"gpu": 7, "3g.40gb": 2}, "mine"), (MANAGER, {"2×3g.40gb": 1, "gpu": 7}, True)),
         # the device plugin takes those with media engines for plain ones, GPU Feature Discovery does not
         (operator_node("n", {"1g.10gb": 56}, "media", **labelled(_1g_10gb=48) | {"mig-1g.10gb.me.count": "8"}), (MANAGER, {"6×1g.10gb+1×1g.10gb+me": 8}, False)),
+        (operator_node("n", {"1g.10gb": 56}, "media", **labelled(_1g_10gb=56)), (CAPACITY, {"7×1g.10gb": 8}, True)),
         # mig-parted leaves cards alone that no entry names: that they are whole must be seen
         (operator_node("n", {"gpu": 6, "3g.40gb": 4}, "some"), (MANAGER, {"2×3g.40gb": 2, "gpu": 6}, True)),
         (operator_node("n", {}, "some"), f"{NOTHING}; some may not be for all of its cards"),
@@ -143,6 +144,10 @@ def test_the_single_strategy(document, answer):
         ({"1g.10gb.shared": 224}, {"mig-1g.10gb.replicas": "4"}, (CAPACITY, {"7×1g.10gb": 8}, True)),
         ({"gpu": 32}, {"gpu.replicas": "4"}, (CAPACITY, {"gpu": 8}, True)),
         ({"1g.10gb.shared": 224}, {}, "it has 1g.10gb.shared, and nothing says how many share one device"),
+        # quantities as the API server writes them
+        ({"1g.10gb": "7k", "gpu": 0}, {"mig-1g.10gb.replicas": "125"}, (CAPACITY, {"7×1g.10gb": 8}, True)),
+        ({"3g.40gb": 16, "1g.10gb.shared": "4k"}, {}, "it has 1g.10gb.shared, and nothing says how many share one device"),
+        ({"3g.40gb": 16, "1g.10gb": "4M"}, {}, "it has 1g.10gb.shared, and nothing says how many share one device"),
         ({"1g.10gb": 226}, {"mig-1g.10gb.replicas": "4"}, "it has 1g.10gb.shared, and nothing says how many share one device"),
     ],
 )  # fmt: skip

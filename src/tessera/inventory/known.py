@@ -81,13 +81,18 @@ class _Seen:
     source: LayoutSource
     counts: Profiles
     whole: int | None  # cards with MIG off; None: their number is not known
+    exact: bool = (
+        True  # extra engines are told apart, as GPU Feature Discovery does; NVIDIA's device plugin may not
+    )
 
     def __str__(self) -> str:
         return _words(self.counts, self.whole)
 
     def agrees(self, layout: NodeLayout) -> bool:
         """Whether a layout makes just these devices."""
-        return _same(self.counts, _counts(layout)) and self.whole in (None, _whole(layout))
+        makes = _counts(layout)
+        same = self.counts == makes if self.exact else _same(self.counts, makes)
+        return same and self.whole in (None, _whole(layout))
 
 
 @lru_cache(maxsize=1024)  # thousands of nodes are cut alike
@@ -128,7 +133,7 @@ def _seen(gpus: GpuNode) -> _Seen | None:
     if labelled and gpus.offered and not _same(_profiles(offered), _profiles(labelled)):
         raise _differ(offered, labelled)
     source = LayoutSource.CAPACITY if gpus.offered else LayoutSource.DISCOVERY
-    return _Seen(source, _profiles(labelled or offered), whole)
+    return _Seen(source, _profiles(labelled or offered), whole, exact=bool(labelled))
 
 
 def _seen_single(gpus: GpuNode, labelled: Mapping[str, int], offered: Mapping[str, int]) -> _Seen | None:

@@ -20,6 +20,7 @@ import msgspec
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
+from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import SHARED, is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, named_cards, resolve
@@ -144,14 +145,23 @@ def _offered(node: NodeIn, labelled: Counts) -> Counts:
             continue
         if done and resource not in dict(labelled) and allocatable.get(resource, "0") in ("0", 0):
             continue
-        number = _number(str(amount), _MOST_DEVICES)
+        number = _devices(amount)
         device = resource.removesuffix(SHARED)
         replicas = _number(labels.get(device + ".replicas"), _MOST_DEVICES) or 1
         if number is not None and number % replicas == 0 and (replicas > 1 or device == resource):
             found[device] = number // replicas
         else:
-            found[device + SHARED] = number
+            found[device + SHARED] = number or 1
     return _in_order(found)
+
+
+def _devices(amount: str | float) -> int | None:
+    """How many devices a quantity is, `1k` too; None for what cannot be their number."""
+    try:
+        number = Quantity.parse(amount).value
+    except InvalidQuantity:
+        return None
+    return int(number) if number.denominator == 1 and 0 <= number <= _MOST_DEVICES else None
 
 
 def _in_order(counts: Mapping[str, int | None]) -> Counts:
