@@ -10,6 +10,7 @@ import urllib.error
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -684,6 +685,10 @@ def charts_are_full(tab: Tab) -> bool:
     return width > 120
 
 
+def _shows(tab: Tab, place: str, text: str) -> bool:
+    return any(text in one for one in tab.texts(place))
+
+
 def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
     """The pictures in the documentation, which show a cluster with a bit of everything."""
     folder = Path(os.environ.get("TESSERA_SCREENSHOTS") or tmp_path)
@@ -697,8 +702,15 @@ def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
                 until(lambda tab=tab: bool(tab.tiles().get("a100")), expected=True)  # type: ignore[misc] # bound here
                 until(lambda tab=tab: tab.texts("[data-node=a100] .badge")[:1], ["layout pending"])  # type: ignore[misc]
                 assert any(tile["leaving"] for tile in tab.tiles()["a100"])
+                # what is known a moment later: why the pod waits, and what is missing
+                until(partial(_shows, tab, "#pending li", "nodes are available"), expected=False)
+                until(partial(_shows, tab, "summary", "0 of 0"), expected=False)
                 if name == "light":
                     until(lambda tab=tab: charts_are_full(tab), expected=True)  # type: ignore[misc]
                     tab.page.click("#try button")
                     tab.page.wait_for_selector("#explanation:not([hidden])")
+                    # back from the answer, which stands below the window
+                    tab.page.evaluate(
+                        "document.querySelectorAll('*').forEach((one) => { one.scrollTop = 0; })"
+                    )
                 tab.page.screenshot(path=folder / f"dashboard-{name}.png")
