@@ -167,6 +167,17 @@ def test_devices_with_media_engines_may_have_the_name_of_plain_ones(plan, counte
     assert (code, out.splitlines()[1]) == (0, "to change: 1 card of node gpu-0")
 
 
+def test_whose_end_makes_room_where_media_engines_have_plain_names(plan):
+    """The pods are found by the names that devices have on the node."""
+    document = node("gpu-0", offers={"4g.40gb": 1, "1g.10gb": 2})
+    labels = document["metadata"]["labels"]
+    del labels["nvidia.com/mig.config"]  # not mig-manager's
+    labels |= {"nvidia.com/gpu.count": "1", "nvidia.com/mig-4g.40gb.count": "1"}
+    labels |= {"nvidia.com/mig-1g.10gb.count": "1", "nvidia.com/mig-1g.10gb.me.count": "1"}
+    code, out, _ = plan([document, *TEN[:2]], demand=("--defragment", "3g.40gb=1", "--from"))
+    assert (code, "default/runs-0" in out) == (0, True)
+
+
 def test_where_pods_hold_more_than_there_is_nothing_is_cut(plan):
     """Then the layout does not tell of all that they hold, as where they hold what it does not have."""
     halves = {"1g.10gb": 2, "3g.40gb": 1}
@@ -209,6 +220,17 @@ def test_a_configuration_that_exists_goes_first(plan):
     _, out, _ = plan(objects, "--max-cards", "1")
     assert "removed: 1g.10gb ×7; added: 3g.40gb ×2" in out.splitlines()
     assert "more than the plan needs" not in out
+
+
+def test_a_configuration_that_no_label_can_name_is_passed_over(plan):
+    """Its name is any text, and would be part of a command."""
+    documents = [node("gpu-0"), config_map(), pod("waits", "", MIG + "3g.40gb", 1, "Pending")]
+    text = documents[1]["data"]["config.yaml"]
+    documents[1]["data"]["config.yaml"] = text.replace("all-balanced:", '"x; reboot\\e[31m":')
+    _, out, _ = plan(documents, "-o", "operator")
+    assert [one for one, _ in scripted(out)][-1] == (
+        "kubectl label node gpu-0 nvidia.com/mig.config=tessera-b2d81238 --overwrite"
+    )
 
 
 def test_what_an_existing_configuration_would_serve_is_said(plan):

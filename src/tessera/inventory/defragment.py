@@ -76,7 +76,7 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
             skipped.setdefault(str(error), []).append(name)
             continue
         places += [(name, number) for number in range(len(layout.cards))]
-        cards += _held(known[key], holders.get(name, []), node.strategy)
+        cards += _held(known[key], holders.get(name, []), layout, node.strategy)
     if not cards:
         raise InvalidInput("no node has cards that could be cut")
     advice = defragment(wanted, cards, solve)
@@ -134,7 +134,9 @@ def _together(on: Sequence[set[str]], pods: Sequence[PodUse]) -> list[tuple[set[
     ]
 
 
-def _held(uses: Sequence[CardUse], pods: Sequence[PodUse], strategy: Strategy) -> Iterator[HeldCard]:
+def _held(
+    uses: Sequence[CardUse], pods: Sequence[PodUse], layout: NodeLayout, strategy: Strategy
+) -> Iterator[HeldCard]:
     """Deal a node's held devices out to its pods, in the order of cards and of names."""
     dealt: dict[str, list[str]] = {}
     for use in sorted(pods, key=lambda one: (one.namespace, one.name), reverse=True):
@@ -145,9 +147,7 @@ def _held(uses: Sequence[CardUse], pods: Sequence[PodUse], strategy: Strategy) -
         if one.whole_in_use:
             yield HeldCard(one.layout, (), (dealt[WHOLE_GPU].pop(),))
             continue
-        names = [
-            WHOLE_GPU if strategy is Strategy.SINGLE else instance.profile.resource for instance in one.used
-        ]
+        names = [layout.name(instance, strategy) for instance in one.used]
         yield HeldCard(one.layout, one.used, tuple(dealt[name].pop() for name in names))
 
 

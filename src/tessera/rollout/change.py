@@ -1,23 +1,19 @@
 """What is wanted of nodes, and what happens to one node: values, computed before anything is written."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from tessera.core.devices.capacity import in_order
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import LayoutEntry
-from tessera.core.planning.configurations import OURS, configuration_name
+from tessera.core.planning.configurations import OURS, configuration_name, is_label_value
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
-
-# values of labels, as k8s.io/apimachinery/pkg/util/validation has it
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 class WhenInUse(StrEnum):
@@ -40,7 +36,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         """Refuse a name that the API server would refuse, or that the document does not have."""
-        if self.label and not _LABEL_VALUE.fullmatch(self.config or ""):
+        if self.label and not is_label_value(self.config or ""):
             raise InvalidInput(
                 f'"{(self.config or "")[:70]}" cannot be the value of a label; --label takes the name of a configuration'
             )

@@ -109,14 +109,14 @@ class NodeLayout:
                 if card.mig_enabled
                 else [Slot(number)]
             ):
-                one = slot.instance
-                name = (
-                    WHOLE_GPU
-                    if one is None or strategy is Strategy.SINGLE
-                    else (one.profile.plain if self.plain else one.profile).resource
-                )
-                found.setdefault(name, []).append(slot)
+                found.setdefault(self.name(slot.instance, strategy), []).append(slot)
         return {name: tuple(found[name]) for name in sorted(found)}
+
+    def name(self, one: Instance | None, strategy: Strategy) -> str:
+        """The resource that a device is one of; None: a whole card."""
+        if one is None or strategy is Strategy.SINGLE:
+            return WHOLE_GPU
+        return (one.profile.plain if self.plain else one.profile).resource
 
     def resources(self, strategy: Strategy = Strategy.MIXED) -> dict[str, int]:
         """What the node offers, counted: `{"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.40gb": 4}`."""

@@ -6,6 +6,7 @@ name is made of its content: nodes that are cut alike share it, and the same pla
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,15 @@ class Instead:
     served: int  # devices, of all that the new ones serve there
     of: int
     removed: Counts
+
+
+# values of labels, as k8s.io/apimachinery/pkg/util/validation has it
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+def is_label_value(name: str) -> bool:
+    """Whether a node's label can name a configuration so."""
+    return _LABEL_VALUE.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,8 @@ def choose(
     beside = _made(present, [n for n in idle if planned.cards[n] == present.cards[n]])
     found: list[tuple[tuple[bool, int, int, int], str, NodeLayout]] = []
     for name, entries in configs.items():
+        if not is_label_value(name):
+            continue
         try:
             layout = applied(entries, present)
         except InvalidInput:  # for other cards
@@ -203,7 +215,7 @@ def named_for(
     layout: NodeLayout, present: NodeLayout | None, configs: Configs, prefer: Sequence[str] = ()
 ) -> str | None:
     """A configuration that makes exactly this of every card, preferred ones first; None where there is none."""
-    names = [*(name for name in prefer if name in configs), *configs]
+    names = [*(name for name in prefer if name in configs), *filter(is_label_value, configs)]
     return next((name for name in names if _makes(configs[name], layout, present)), None)
 
 
