@@ -193,6 +193,7 @@ def test_fault_49_a_lost_card(node: Node) -> None:
     node.layout.write_text(STORY)
     with node.start() as running:
         running.until(node.is_cut(FIRST, 1), what="the first layout")
+        running.wait_for_log("layout success")
         node.driver.lose(1)
         running.wait_for_log("unhealthy: MIG-")
         assert "does not answer: GPU is lost" in node.log.read_text()
