@@ -169,13 +169,15 @@ def test_devices_with_media_engines_may_have_the_name_of_plain_ones(plan, counte
 
 def test_whose_end_makes_room_where_media_engines_have_plain_names(plan):
     """The pods are found by the names that devices have on the node."""
-    document = node("gpu-0", offers={"4g.40gb": 1, "1g.10gb": 2})
+    document = node("gpu-0", offers={"1g.24gb": 4})
     labels = document["metadata"]["labels"]
     del labels["nvidia.com/mig.config"]  # not mig-manager's
-    labels |= {"nvidia.com/gpu.count": "1", "nvidia.com/mig-4g.40gb.count": "1"}
-    labels |= {"nvidia.com/mig-1g.10gb.count": "1", "nvidia.com/mig-1g.10gb.me.count": "1"}
-    code, out, _ = plan([document, *TEN[:2]], demand=("--defragment", "3g.40gb=1", "--from"))
-    assert (code, "default/runs-0" in out) == (0, True)
+    labels |= {"nvidia.com/gpu.product": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"}
+    labels |= {"nvidia.com/gpu.memory": "98304", "nvidia.com/gpu.count": "1"}
+    labels |= {"nvidia.com/mig-1g.24gb.gfx.count": "4"}
+    runs = [pod(f"runs-{number}", "gpu-0", MIG + "1g.24gb") for number in range(4)]
+    code, out, _ = plan([document, *runs], demand=("--defragment", "2g.48gb=1", "--from"))
+    assert (code, out.splitlines()[0].partition(":")[2]) == (0, " 2 pods must end or move; fewer do not suffice")
 
 
 def test_where_pods_hold_more_than_there_is_nothing_is_cut(plan):
