@@ -177,7 +177,10 @@ def test_whose_end_makes_room_where_media_engines_have_plain_names(plan):
     labels |= {"nvidia.com/mig-1g.24gb.gfx.count": "4"}
     runs = [pod(f"runs-{number}", "gpu-0", MIG + "1g.24gb") for number in range(4)]
     code, out, _ = plan([document, *runs], demand=("--defragment", "2g.48gb=1", "--from"))
-    assert (code, out.splitlines()[0].partition(":")[2]) == (0, " 2 pods must end or move; fewer do not suffice")
+    assert (code, out.splitlines()[0].partition(":")[2]) == (
+        0,
+        " 2 pods must end or move; fewer do not suffice",
+    )
 
 
 def test_where_pods_hold_more_than_there_is_nothing_is_cut(plan):
@@ -318,6 +321,18 @@ def test_cards_are_free_only_in_every_way(plan):
         "room for all 9 devices: 10 pods must end or move; fewer do not suffice for certain"
     )
     assert [line.split()[1] for line in out.splitlines()[-10:]] == ["?"] * 10
+
+
+def test_a_node_whose_strategy_does_not_allow_its_configuration(plan):
+    """It is left out with the reason, and keeps no other node from the advice."""
+    odd = node("odd", "all-balanced", {"1g.10gb": 0})
+    odd["metadata"]["labels"]["nvidia.com/mig.strategy"] = "single"
+    del odd["metadata"]["labels"]["nvidia.com/gpu.count"]
+    config = config_map()
+    config["data"]["config.yaml"] = CONFIG.replace("devices: all", "devices: [0, 1, 2, 3, 4, 5, 6, 7]")
+    code, out, err = plan([odd, node("gpu-0"), config], demand=("--defragment", "7g.80gb=8", "--from"))
+    assert (code, out.splitlines()[0]) == (0, "room for all 8 devices is there; no pod must end")
+    assert err.startswith("node odd: skipped: ")
 
 
 def test_what_is_free_needs_no_pod_to_end(plan):

@@ -25,6 +25,7 @@ NOTHING = (
     "nothing says how its cards are cut: no annotation run.ai/mig.config, no label nvidia.com/mig.config, "
     "no GPUs or MIG devices in its capacity"
 )
+LABELLED = NOTHING.replace("no label nvidia.com/mig.config, ", "")
 
 
 def said(*documents, name="n"):
@@ -80,7 +81,7 @@ def test_what_is_observed(document, answer):
     [
         (operator_node("n", {"1g.10gb": 56}, "all-1g.10gb"), (MANAGER, {"7×1g.10gb": 8}, True)),
         (operator_node("n", {}, "all-1g.10gb"), (MANAGER, {"7×1g.10gb": 8}, True)),
-        (operator_node("n", {}, "all-1g.10gb", product="NVIDIA-A100-SXM4-40GB"), f"{NOTHING}; all-1g.10gb may not be for all of its cards"),
+        (operator_node("n", {}, "all-1g.10gb", product="NVIDIA-A100-SXM4-40GB"), f"{LABELLED}; all-1g.10gb may not be for all of its cards"),
         (operator_node("n", {"1g.10gb": 32}, "all-1g.10gb", product="NVIDIA-A100-SXM4-40GB"), (MANAGER, {"4×1g.10gb": 8}, True)),
         (operator_node("n", {"1g.18gb": 48}, "all-1g.10gb", product="NVIDIA-H200"), "there is more than one way to cut its cards into what it has; all-1g.10gb has no entry for NVIDIA H200 (it has 48 × 1g.18gb on 8 cards)"),
         (operator_node("n", {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}, "all-balanced"), (MANAGER, {"2×1g.10gb+1×2g.20gb+1×3g.40gb": 8}, False)),
@@ -91,10 +92,13 @@ def test_what_is_observed(document, answer):
         (operator_node("n", {"1g.10gb": 56}, "media", **labelled(_1g_10gb=56)), (CAPACITY, {"7×1g.10gb": 8}, True)),
         # mig-parted leaves cards alone that no entry names: that they are whole must be seen
         (operator_node("n", {"gpu": 6, "3g.40gb": 4}, "some"), (MANAGER, {"2×3g.40gb": 2, "gpu": 6}, True)),
-        (operator_node("n", {}, "some"), f"{NOTHING}; some may not be for all of its cards"),
+        (operator_node("n", {}, "some"), f"{LABELLED}; some may not be for all of its cards"),
         (operator_node("n", {"3g.40gb": 6}, "some"), "its cards are not cut alike, and counts do not tell which card is which; its label nvidia.com/mig.config says some, which makes other devices (it has 6 × 3g.40gb, not 4 × 3g.40gb, 6 × gpu)"),
         (operator_node("n", {"3g.40gb": 6}, "gone"), 'its cards are not cut alike, and counts do not tell which card is which; ConfigMap gpu-operator/default-mig-parted-config has no configuration "gone" (it has 6 × 3g.40gb on 8 cards)'),
         (operator_node("n", {"gpu": 8}, "all-disabled", **{"mig.strategy": "none"}), (MANAGER, {"gpu": 8}, True)),
+        # one such node must not keep any command from the others
+        (operator_node("n", {}, "all-balanced", cards="", **{"mig.strategy": "single"}), f"{LABELLED}; all-balanced does not tell how many cards there are"),
+        (operator_node("n", {}, "mine", cards="", **{"mig.strategy": "single"}), f"{LABELLED}; mine does not fit: MIG strategy single: all cards must have MIG on, or all off; use strategy mixed"),
         (operator_node("n", {"3g.40gb": 3}, "mine", cards=2), "its cards are not cut alike, and counts do not tell which card is which; mine does not fit: cards 2-7: not there; the node has cards 0-1 (it has 3 × 3g.40gb on 2 cards)"),
     ],
 )  # fmt: skip
@@ -126,7 +130,7 @@ CUT = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
         (operator_node("n", {"gpu": 7}, **SINGLE), "its capacity and the labels of GPU Feature Discovery differ (it has 7 × gpu, they say 8 × gpu)"),
         # the labels count slices: the configuration tells how many cards have them
         (operator_node("n", {"gpu": 56}, "all-1g.10gb", CUT, 56, **SINGLE), (MANAGER, {"7×1g.10gb": 8}, True)),
-        (operator_node("n", {"gpu": 56}, "all-balanced", CUT, 56, **SINGLE), "nothing says how many cards have its slices; its label nvidia.com/mig.config says all-balanced, which makes other devices (it has 56 × 1g.10gb, not 28 × 1g.10gb, 14 × 2g.20gb, 14 × 3g.40gb)"),
+        (operator_node("n", {"gpu": 56}, "all-balanced", CUT, 56, **SINGLE), "nothing says how many cards have its slices; all-balanced does not fit: MIG strategy single: one profile on all cards, not 1g.10gb and 2g.20gb and 3g.40gb; use strategy mixed"),
         (operator_node("n", {"gpu": 50}, "all-1g.10gb", CUT, 50, **SINGLE), "nothing says how many cards have its slices; all-1g.10gb does not tell how many cards there are"),
         (operator_node("n", {"gpu": 56}, "", CUT, 56, **SINGLE), "nothing says how many cards have its slices"),
         (operator_node("n", {}, "", "NVIDIA-A100-SXM4-80GB-MIG-INVALID", 0, **SINGLE), "its cards are not cut alike, which the MIG strategy single does not allow"),

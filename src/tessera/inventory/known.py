@@ -178,9 +178,11 @@ def _configured(
     if (silent or not sure) and (seen is None or seen.whole is None):
         return UnknownLayout(f"{config} may not be for all of its cards")
     try:
-        return resolve(entries, [product] * cards)
+        layout = resolve(entries, [product] * cards)
+        layout.slots(gpus.strategy)  # which does not allow every layout
     except InvalidInput as error:
         return UnknownLayout(f"{config} does not fit: {error}")
+    return layout
 
 
 def desired_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeLayout | UnknownLayout:
@@ -213,9 +215,8 @@ def _counted(gpus: GpuNode, seen: _Seen | None) -> KnownLayout | UnknownLayout:
     """What counts alone say about the cards."""
     product, cards = gpus.product, gpus.cards
     if product is None or seen is None:
-        missing = (
-            f"no annotation {RUNAI_CONFIG}, no label {PARTED_CONFIG}, no GPUs or MIG devices in its capacity"
-        )
+        label = "" if gpus.config else f"no label {PARTED_CONFIG}, "
+        missing = f"no annotation {RUNAI_CONFIG}, {label}no GPUs or MIG devices in its capacity"
         none = "under the MIG strategy none nothing says how its cards are cut"
         return UnknownLayout(
             none if gpus.strategy is Strategy.NONE else f"nothing says how its cards are cut: {missing}"
