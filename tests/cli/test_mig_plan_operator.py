@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from tessera.core.mig.layout import resolve
+from tessera.core.mig.product import product_named
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 from tessera.protocol.mig.plans import read_plan
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, pod
@@ -330,9 +333,15 @@ def test_a_node_whose_strategy_does_not_allow_its_configuration(plan):
     del odd["metadata"]["labels"]["nvidia.com/gpu.count"]
     config = config_map()
     config["data"]["config.yaml"] = CONFIG.replace("devices: all", "devices: [0, 1, 2, 3, 4, 5, 6, 7]")
-    code, out, err = plan([odd, node("gpu-0"), config], demand=("--defragment", "7g.80gb=8", "--from"))
+    mapped = node("mapped", "all-balanced", {"1g.10gb": 0})
+    mapped["metadata"]["labels"] |= {"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.count": "1"}
+    balanced = resolve(mig.read(CONFIG).select("all-balanced"), [product_named("A100-80GB")])
+    mapped["metadata"]["annotations"] = {MAPPING: encode_mapping(mapping_of(balanced, "mapped"))}
+    code, out, err = plan(
+        [odd, mapped, node("gpu-0"), config], demand=("--defragment", "7g.80gb=8", "--from")
+    )
     assert (code, out.splitlines()[0]) == (0, "room for all 8 devices is there; no pod must end")
-    assert err.startswith("node odd: skipped: ")
+    assert sorted(line.split(": ")[0] for line in err.splitlines()[:2]) == ["node mapped", "node odd"]
 
 
 def test_what_is_free_needs_no_pod_to_end(plan):

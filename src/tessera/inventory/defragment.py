@@ -62,12 +62,12 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
     for name in sorted(inventory.gpus):
         node, used = inventory.gpus[name], inventory.used(name)
         found = inventory.known(name)
-        if isinstance(found, KnownLayout) and (node.by_mig_manager or not found.placed):
-            here = list(_bundled(name, found.layout, used, holders.get(name, []), node.strategy))
-            places += [(name, number) for number, _ in here]
-            cards += [card for _, card in here]
-            continue
         try:
+            if isinstance(found, KnownLayout) and (node.by_mig_manager or not found.placed):
+                here = list(_bundled(name, found.layout, used, holders.get(name, []), node.strategy))
+                places += [(name, number) for number, _ in here]
+                cards += [card for _, card in here]
+                continue
             layout = inventory.layout(name)
             key = (tuple(map(id, layout.cards)), layout.plain, node.strategy, tuple(used.items()))
             if key not in known:
