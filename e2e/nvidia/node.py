@@ -233,9 +233,8 @@ class NvidiaNode:
                 self._follow_features()
         except BaseException as error:  # noqa: BLE001 - the test's thread raises it
             self.error = error
-        finally:  # what this thread has started, the kernel kills with it
-            for name in _BY_LABEL:
-                self._end(name)
+        finally:  # what this thread has started, the kernel kills with it, but not what that has started
+            self._end_all()
 
     def _follow_deploy_labels(self) -> None:
         labels = self.labels
