@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.cluster import Client
-from e2e.page import Api, Object, Tab, address_in, board_served, browser, embedded_api, serving, until
+from e2e.page import (
+    Api,
+    Object,
+    Tab,
+    address_in,
+    board_served,
+    browser,
+    embedded_api,
+    go_live,
+    serving,
+    until,
+)
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import read_node, read_pod
 
@@ -559,8 +570,7 @@ def test_the_end_of_the_server(tmp_path: Path, chromium: "Browser") -> None:
     file.write_text("plain: {}\n")
     page = chromium.new_page()
     with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as lines:
-        page.goto(address_in(lines))
-        page.wait_for_selector("#link[data-state=live]")
+        go_live(page, address_in(lines), [])
         page.click(".fold")
         page.wait_for_selector("article.node")
     page.wait_for_selector("#link[data-state=lost]")
