@@ -1,6 +1,6 @@
 """Texts as messages may carry them: short, and without control characters."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 MOST_SHOWN: Final = 60  # characters: enough to recognize a value by, and a message of one line stays one
@@ -22,6 +22,11 @@ def quoted(text: str, most: int = MOST_SHOWN) -> str:
 def number_of(count: int, noun: str) -> str:
     """`1 pod`, `2 pods`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def counts_in_words(counts: Iterable[tuple[object, int]]) -> str:
+    """`2 × 1g.10gb, 1 × 3g.40gb`."""
+    return ", ".join(f"{number} × {what}" for what, number in counts)
 
 
 def first_of(names: Sequence[str], most: int) -> str:

@@ -10,6 +10,7 @@ from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.requests.asking import alternatives_of, asked
+from tessera.core.text import counts_in_words
 from tessera.inventory.report import amount
 from tessera.protocol.mig.nodes import GpuNode
 
@@ -71,7 +72,7 @@ def gpus_of(amounts: Mapping[str, Quantity]) -> dict[str, int]:
 
 def counted(gpus: Mapping[str, int]) -> str:
     """`2 × 1g.10gb`, for people."""
-    return ", ".join(f"{number} × {short(resource)}" for resource, number in gpus.items())
+    return counts_in_words((short(resource), number) for resource, number in gpus.items())
 
 
 @dataclass(frozen=True, slots=True)

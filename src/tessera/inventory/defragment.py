@@ -7,7 +7,7 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
-from tessera.core.mig.known import KnownLayout
+from tessera.core.mig.known import UnknownLayout
 from tessera.core.mig.layout import NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Advice, Bundle, HeldCard, defragment
@@ -62,13 +62,16 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
     for name in sorted(inventory.gpus):
         node, used = inventory.gpus[name], inventory.used(name)
         found = inventory.known(name)
+        if isinstance(found, UnknownLayout):
+            skipped.setdefault(found.reason, []).append(name)
+            continue
+        layout = found.layout
         try:
-            if isinstance(found, KnownLayout) and (node.by_mig_manager or not found.placed):
-                here = list(_bundled(name, found.layout, used, holders.get(name, []), node.strategy))
+            if node.by_mig_manager or not found.placed:
+                here = list(_bundled(name, layout, used, holders.get(name, []), node.strategy))
                 places += [(name, number) for number, _ in here]
                 cards += [card for _, card in here]
                 continue
-            layout = inventory.layout(name)
             key = (tuple(map(id, layout.cards)), layout.plain, node.strategy, tuple(used.items()))
             if key not in known:
                 known[key] = packed(layout, used, node.strategy)

@@ -14,7 +14,6 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import WHOLE_GPU
-from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.resources import is_share, short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import (
@@ -23,26 +22,23 @@ from tessera.core.mig.known import (
     Profiles,
     UnknownLayout,
     card_alike,
-    in_words,
     is_placed,
     not_alike,
 )
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, Strategy, resolve
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.text import counts_in_words
 from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 from tessera.protocol.mig.operator import MigManagerConfig
 
 NO_CONFIGURATIONS: Final = "mig-manager's configurations are not known"
-_CHANGING: Final = ("pending", "rebooting")  # states in which mig-manager is at work
 
 
 def known_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None = None) -> KnownLayout | UnknownLayout:
     """How a node's cards are cut, or why that is not known."""
     if gpus.product is None:
-        return UnknownLayout(
-            f'unknown product "{gpus.label}"' if gpus.label else f"no label {GPU_PRODUCT_LABEL}"
-        )
+        return UnknownLayout(gpus.no_product)
     if gpus.mapping is not None:
         return _described(gpus)  # which names devices: no two nodes have the same
     if gpus.layout is not None and not gpus.by_mig_manager:
@@ -97,7 +93,7 @@ class _Seen:
 
 @lru_cache(maxsize=1024)  # thousands of nodes are cut alike
 def _observed(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> KnownLayout | UnknownLayout:
-    if gpus.state in _CHANGING:
+    if gpus.is_changing:
         return UnknownLayout(f"its layout is being changed (state {gpus.state})")
     try:
         seen = _seen(gpus)
@@ -275,12 +271,13 @@ def _same(seen: Profiles, counts: Profiles) -> bool:
 
 
 def _words(counts: Profiles, whole: int | None) -> str:
-    return in_words([*counts, *([("gpu", whole)] if whole else [])]) or "no MIG devices"
+    return counts_in_words([*counts, *([("gpu", whole)] if whole else [])]) or "no MIG devices"
 
 
 def _differ(offered: Mapping[str, int], labelled: Mapping[str, int]) -> _NotKnown:
     has, says = (
-        in_words((short(name), n) for name, n in some.items()) or "none" for some in (offered, labelled)
+        counts_in_words((short(name), n) for name, n in some.items()) or "none"
+        for some in (offered, labelled)
     )
     return _NotKnown(
         f"its capacity and the {LayoutSource.DISCOVERY} differ", f"it has {has}, they say {says}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tessera.core.dra.naming import cut_now, slot_name
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL
+from tessera.core.kubernetes.node import GPU_COUNT_LABEL
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, entries_of, resolve
@@ -142,8 +142,7 @@ def _source(
 ) -> Source:
     product, cards = product or node.product, cards or node.cards
     if product is None:
-        called = f'unknown product "{node.label}"' if node.label else f"no label {GPU_PRODUCT_LABEL}"
-        raise InvalidInput(f"{called}; set it with --product")
+        raise InvalidInput(f"{node.no_product}; set it with --product")
     document, present = _cut_on_demand(product, cards, claimed) if on_demand else _described(node)
     pending = (node.reason or "the node gives no reason") if node.state == "pending" else ""
     where, strategy = f"node {node.name}", node.strategy

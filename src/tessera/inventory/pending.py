@@ -17,7 +17,7 @@ from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of, most_wa
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
-from tessera.core.text import nodes_named
+from tessera.core.text import counts_in_words, nodes_named
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode
@@ -179,11 +179,11 @@ def skipped_nodes(reasons: Mapping[str, Sequence[str]]) -> list[str]:
 def uncut(node: GpuNode) -> NodeLayout:
     """A node's cards as whole GPUs; `InvalidInput` where the node does not describe them."""
     if node.product is None:
-        raise InvalidInput(f'unknown product "{node.label}"')
+        raise InvalidInput(node.no_product)
     if node.cards is None:
         raise InvalidInput(f'no number of cards for "{node.label}"')
     return NodeLayout((CardLayout(node.product),) * node.cards)
 
 
 def _counted(counts: Mapping[MigProfile, int]) -> str:
-    return ", ".join(f"{counts[profile]} × {profile}" for profile in sorted(counts)) or "no MIG devices"
+    return counts_in_words(sorted(counts.items())) or "no MIG devices"

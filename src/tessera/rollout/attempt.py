@@ -10,14 +10,13 @@ from typing import Final
 
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.nodes import NodeIn
-from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.nodes import CHANGING, gpu_node
 from tessera.rollout.change import Change
 from tessera.rollout.progress import Watched, offered_by, progress_of
 from tessera.rollout.writing import NotShown, Overtaken, paused, resume, write
 
 NO_CONFIGURATION: Final = "tessera-try-again"  # names nothing: mig-manager answers `failed`, and cuts nothing
 _ENDED: Final = ("success", "failed")  # what mig-manager says when it has ended
-_AT_WORK: Final = {"pending", "rebooting"}  # what it says when it has found the configuration and works on it
 
 
 class Attempt:
@@ -89,7 +88,7 @@ class Attempt:
                         refused, since = progress.refused, loop.time()
                     left = None
                     if refused and (left := since + self.settles - loop.time()) <= 0:
-                        if node.states & _AT_WORK or loop.time() >= self._late_until:
+                        if node.states & CHANGING or loop.time() >= self._late_until:
                             raise NotShown(refused)
                         await self._again(node, refused)
                         refused, seen = "", False

@@ -8,7 +8,6 @@ from typing import Final
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, entries_of, going, resolve
@@ -197,8 +196,7 @@ def _layout(gpus: GpuNode, wanted: Wanted, known: KnownLayout | UnknownLayout) -
     if cards is None and isinstance(known, KnownLayout):
         cards = len(known.layout.cards)
     if product is None:
-        called = f'unknown product "{gpus.label}"' if gpus.label else f"no label {GPU_PRODUCT_LABEL}"
-        raise InvalidInput(f"{called}; set it with --product")
+        raise InvalidInput(f"{gpus.no_product}; set it with --product")
     if cards is None:
         raise InvalidInput("its labels do not say how many cards it has; set it with --cards")
     document = wanted.document

@@ -30,8 +30,9 @@ async def _change(client: Client, one: NodeChange, node: NodeIn | None, around: 
     refused = Change(one.name, None, "", "", {}, None, label=one.way is Way.MIG_MANAGER)
     if node is None:
         return replace(refused, refused="the cluster has no such node")
-    known = known_layout(gpu_node(node), around.manager)
-    if why := outdated(one, by_mig_manager=gpu_node(node).by_mig_manager, known=known):
+    gpus = gpu_node(node)
+    known = known_layout(gpus, around.manager)
+    if why := outdated(one, by_mig_manager=gpus.by_mig_manager, known=known):
         return replace(refused, refused=why)
     uses, prefer = await uses_of(client, one.name), one.configuration
     try:

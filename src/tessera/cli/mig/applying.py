@@ -13,7 +13,7 @@ from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.output import Style, echo, warn
 from tessera.core.kubernetes.resources import short
 from tessera.core.planning.changes import NodeChange
-from tessera.core.text import first_of, number_of
+from tessera.core.text import counts_in_words, first_of, number_of
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.edited import entries_text, own_copy
@@ -162,8 +162,8 @@ def _removed(change: Change) -> str:
     """What mig-manager removes: a card that changes is cleared whole."""
     if change.removed is None:
         return "removed: not known, any device may be"
-    counts = [f"{number} × {short(resource)}" for resource, number in change.removed.items()]
-    return f"removed: {', '.join(counts) or 'nothing'}"
+    counts = counts_in_words((short(resource), number) for resource, number in change.removed.items())
+    return f"removed: {counts or 'nothing'}"
 
 
 def _diff(change: Change) -> Iterator[str]:

@@ -4,7 +4,7 @@ Counts say how a node's cards are cut where there is exactly one way: 56 × 1g.1
 do not tell which card is which; most mixtures leave several ways besides. Then nothing is known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -15,7 +15,7 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout
 from tessera.core.mig.placement import Pattern, every_pattern, has_one_placement
 from tessera.core.mig.profile import MigProfile
-from tessera.core.text import number_of
+from tessera.core.text import counts_in_words, number_of
 
 _MOST_STEPS: Final = 20_000  # of the search for a second way: a fraction of a second
 _MOST_CARDS: Final = 64  # of a node; servers have 16 at most
@@ -54,11 +54,6 @@ class UnknownLayout:
         return f"{self.reason} ({self.detail})" if self.detail else self.reason
 
 
-def in_words(counts: Iterable[tuple[str | MigProfile, int]]) -> str:
-    """`2 × 1g.10gb, 1 × 3g.40gb`."""
-    return ", ".join(f"{number} × {what}" for what, number in counts)
-
-
 def is_placed(layout: NodeLayout) -> bool:
     """Whether what the cards are cut into leaves only one place for each slice."""
     return all(
@@ -86,10 +81,10 @@ def card_alike(product: Product, cards: int, counts: Profiles) -> CardLayout | U
     except DoesNotFit:
         card = None
     if card is None or any(number % cards for _, number in counts):
-        return not_alike(in_words(counts), cards)
+        return not_alike(counts_in_words(counts), cards)
     if _has_other_way(product, cards, tuple(profile for profile, _ in counts), mean):
         reason = "there is more than one way to cut its cards into what it has"
-        return UnknownLayout(reason, f"it has {in_words(counts)} on {number_of(cards, 'card')}")
+        return UnknownLayout(reason, f"it has {counts_in_words(counts)} on {number_of(cards, 'card')}")
     return card
 
 

@@ -69,6 +69,10 @@ class CardLayout:
         counted = Counter(instance.profile for instance in self.instances)
         return {profile: counted[profile] for profile in sorted(counted)}
 
+    def has_devices_of(self, other: "CardLayout") -> bool:
+        """Whether both have the same devices, wherever these lie: such a card mig-manager leaves alone."""
+        return self.mig_enabled == other.mig_enabled and self.counts == other.counts
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:

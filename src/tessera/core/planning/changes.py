@@ -62,8 +62,8 @@ def difference(before: CardLayout, after: CardLayout, *, cleared: bool) -> tuple
     if before is after:
         return {}, {}
     if cleared:
-        same = before.mig_enabled == after.mig_enabled and before.counts == after.counts
-        return ({}, {}) if same else (_devices(before), _devices(after))
+        same = before.has_devices_of(after)
+        return ({}, {}) if same else (_named(_slots(before)), _named(_slots(after)))
     old, new = _slots(before), _slots(after)
     return _named(old - new), _named(new - old)
 
@@ -82,10 +82,6 @@ def profile_counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
 
 def _slots(card: CardLayout) -> set[Slot]:
     return {Slot(0, one) for one in card.instances} if card.mig_enabled else {Slot(0)}
-
-
-def _devices(card: CardLayout) -> Counts:
-    return _named(Slot(0, one) for one in card.instances) if card.mig_enabled else _named([Slot(0)])
 
 
 def _named(slots: Iterable[Slot]) -> Counts:

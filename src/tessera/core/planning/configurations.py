@@ -206,9 +206,7 @@ def _made(layout: NodeLayout, cards: Collection[int]) -> Counter[MigProfile]:
 
 
 def _alike(one: NodeLayout, other: NodeLayout, number: int) -> bool:
-    """Whether mig-manager leaves the card alone: it compares counts, not places."""
-    mine, its = one.cards[number], other.cards[number]
-    return mine.mig_enabled == its.mig_enabled and mine.counts == its.counts
+    return one.cards[number].has_devices_of(other.cards[number])
 
 
 def named_for(

@@ -13,7 +13,7 @@ from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
 from tessera.core.planning.waiting import Group, PlanEffect, Waiting
-from tessera.core.text import first_of, number_of
+from tessera.core.text import counts_in_words, first_of, number_of
 
 _SHOWN: Final = 3  # names, of many
 _NOUNS: Final = {False: "waiting pod", True: "rejected pod"}  # by whether they were rejected
@@ -191,7 +191,7 @@ def _devices(groups: Iterable[Group]) -> str:
     for group in groups:
         for profile, count in group.devices.items():
             counts[profile] += count * len(group.names)
-    return ", ".join(f"{counts[profile]} × {profile}" for profile in sorted(counts))
+    return counts_in_words(sorted(counts.items()))
 
 
 def _named(names: Sequence[str], noun: str) -> str:

@@ -9,7 +9,7 @@ from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.kubernetes.resources import is_share
 from tessera.core.mig.layout import NodeLayout, Strategy
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.core.text import age
+from tessera.core.text import age, counts_in_words
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
 from tessera.inventory.known import desired_layout
@@ -151,4 +151,4 @@ def allocatable_of(node: Node) -> dict[str, int]:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} × {resource}" for resource, count in sorted(counts.items())) or "no MIG device"
+    return counts_in_words(sorted(counts.items())) or "no MIG device"

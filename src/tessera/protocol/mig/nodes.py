@@ -33,6 +33,7 @@ from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, PARTED_CONFIG, RUNAI_CONFIG
 
 MAPPING: Final = "run.ai/mig-mapping"
+CHANGING: Final = frozenset({"pending", "rebooting"})  # states of a layout that is on the way
 _STRATEGY: Final = "nvidia.com/mig.strategy"
 _CAPABLE: Final = "nvidia.com/mig.capable"
 BY_MIG_MANAGER: Final = (
@@ -68,7 +69,12 @@ class GpuNode:
     @property
     def is_changing(self) -> bool:
         """Whether its layout is on the way: devices in use are waited for, or mig-manager is at work."""
-        return self.state in ("pending", "rebooting")
+        return self.state in CHANGING
+
+    @property
+    def no_product(self) -> str:
+        """Why nothing is known of its product."""
+        return f'unknown product "{self.label}"' if self.label else f"no label {GPU_PRODUCT_LABEL}"
 
 
 def gpu_node(node: NodeIn) -> GpuNode:

@@ -18,7 +18,7 @@ from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, ResetNe
 from tessera.node.sources.cutting.jobs import Job
 from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.port import Driver
-from tessera.node.sources.cutting.reading import ids_on, made_on
+from tessera.node.sources.cutting.reading import devices_by_instance, ids_on, made_on
 from tessera.node.sources.nvml_library import NvmlCard
 
 log = logging.getLogger(__name__)
@@ -137,10 +137,8 @@ class Cuts:
 
     def _free(self, card: NvmlCard) -> frozenset[int]:
         """The GPU instances of a card that may go."""
-        by_instance: dict[int, list[str]] = {}
-        for device in card.mig_devices:
-            by_instance.setdefault(device.gpu_instance, []).append(device.uuid)
-        return frozenset(number for number, ids in by_instance.items() if all(map(self._is_free, ids)))
+        some = devices_by_instance(card).items()
+        return frozenset(number for number, on_it in some if all(self._is_free(one.uuid) for one in on_it))
 
     def _is_free(self, name: str) -> bool:
         since = self._absent.get(name)

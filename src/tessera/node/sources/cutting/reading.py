@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from tessera.core.devices.device import Device, DeviceType
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.cutting import Cut, Made
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
@@ -23,11 +23,16 @@ def unreadable(card: NvmlCard) -> str:
     )
 
 
+def devices_by_instance(card: NvmlCard) -> dict[int, list[NvmlMigDevice]]:
+    """A card's devices, by the number of their GPU instance."""
+    found: dict[int, list[NvmlMigDevice]] = {}
+    for device in card.mig_devices:
+        found.setdefault(device.gpu_instance, []).append(device)
+    return found
+
+
 def made_on(card: NvmlCard) -> tuple[Made, ...]:
     """The GPU instances of a card, as far as they have devices and can be read."""
-    by_instance: dict[int, list[NvmlMigDevice]] = {}
-    for device in card.mig_devices:
-        by_instance.setdefault(device.gpu_instance, []).append(device)
     return tuple(
         Made(
             number,
@@ -35,7 +40,7 @@ def made_on(card: NvmlCard) -> tuple[Made, ...]:
             tuple(sorted(one.compute_instance for one in some)),
             len(some) == 1 and "c." not in some[0].profile,
         )
-        for number, some in sorted(by_instance.items())
+        for number, some in sorted(devices_by_instance(card).items())
         if (instance := _instance(some[0]))
     )
 
@@ -73,13 +78,18 @@ def mapping_with(
     """The mapping that tells which slices there are, by card; cards that are whole GPUs are left out."""
     mapping: dict[int, list[MappedDevice]] = {}
     for device in devices:
-        product = products.get(device.model.parent)
-        shapes = product.shapes if product else ()
-        number = next((one.profile_id for one in shapes if str(one.profile) == device.model.profile), None)
-        if device.place and number is not None:
-            one = MappedDevice(device.place.span.start, device.id, number, device.leaving)
+        shape = _shape(device, products)
+        if device.place and shape:
+            one = MappedDevice(device.place.span.start, device.id, shape.profile_id, device.leaving)
             mapping.setdefault(device.place.card.index, []).append(one)
     return {card: tuple(sorted(some, key=lambda one: one.position)) for card, some in sorted(mapping.items())}
+
+
+def _shape(device: Device, products: Mapping[str, Product]) -> Shape | None:
+    """What a device's profile is on its card; None: nothing that is known, or it is the card itself."""
+    product = products.get(device.model.parent)
+    shapes = product.shapes if product else ()
+    return next((one for one in shapes if str(one.profile) == device.model.profile), None)
 
 
 def layout_with(
@@ -88,9 +98,7 @@ def layout_with(
     """How the cards are cut, as far as pods can be given the devices."""
     by_card: dict[str, list[Instance]] = {}
     for device in devices:
-        product, place = products.get(device.model.parent), device.place
-        shapes = product.shapes if product else ()
-        shape = next((one for one in shapes if str(one.profile) == device.model.profile), None)
+        shape, place = _shape(device, products), device.place
         if shape and place and not device.leaving:
             at = Instance(shape.profile, place.span.start, place.span.size)
             by_card.setdefault(device.model.parent, []).append(at)
