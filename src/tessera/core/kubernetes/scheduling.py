@@ -161,6 +161,13 @@ def is_transient(key: str, further: tuple[str, ...] = ()) -> bool:
     domain, slash, _ = key.partition("/")
     if slash and any(domain == known or domain.endswith("." + known) for known in GPU_VENDOR_DOMAINS):
         return True
+    return is_passing(key, further)
+
+
+@lru_cache(maxsize=1024)
+def is_passing(key: str, further: tuple[str, ...] = ()) -> bool:
+    """Whether taints of this key say how a node is now; those of GPU vendors say what it is."""
+    domain, slash, _ = key.partition("/")
     return any(
         domain == pattern.removesuffix("/*") if slash and pattern.endswith("/*") else key == pattern
         for pattern in (*PASSING_TAINTS, *further)

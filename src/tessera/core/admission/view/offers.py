@@ -6,7 +6,8 @@ A node that comes, changes or goes touches its own rows of the columns.
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
-from tessera.core.admission.view.usable import COMING, Column
+from tessera.core.admission.view.free import FreeIndex
+from tessera.core.admission.view.usable import COMING, move_others
 from tessera.core.admission.view.view import ClusterView, nanos
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import NO_OFFER, Namespace, Node, Offer, is_other, others
@@ -22,7 +23,7 @@ class Offers(ClusterView):
         super().__init__()
         self.namespaces.update((one.name, one) for one in namespaces)
         self._offered: dict[str, Offer] = {}
-        self._free: list[int] = []  # bits of nodes that are gone
+        self._unused: list[int] = []  # bits of nodes that are gone
         for node in nodes:
             self.put(node)
 
@@ -33,6 +34,9 @@ class Offers(ClusterView):
         """Add a node or take its new state; False when nothing that matters here changed."""
         before = self.nodes.get(node.name)
         if before == node:
+            if before.ready != node.ready:  # which is no part of an offer, but of what is free
+                self.nodes[node.name] = node
+                self._tell_free(node)
             return False
         self.nodes[node.name] = node
         self._move(node.name, before, node)
@@ -52,6 +56,16 @@ class Offers(ClusterView):
             self.remove(name)
         for node in fresh.values():
             self.put(node)
+
+    def follow_pods(self, transient: tuple[str, ...] = ()) -> FreeIndex:
+        """From now on it is known what is free: by the pods that are written to this index.
+
+        `transient` are taints that pass, beside those of Kubernetes and autoscalers.
+        """
+        self.free = FreeIndex(self, transient)
+        for name in self._bits:
+            self._tell_free(self.nodes[name])
+        return self.free
 
     def put_namespace(self, namespace: Namespace) -> bool:
         if self.namespaces.get(namespace.name) == namespace:
@@ -124,30 +138,27 @@ class Offers(ClusterView):
         old = before if bit else None
         new = after if offer.counts else None
         if not bit:
-            bit = self._bits[name] = self._free.pop() if self._free else COMING << 1 + len(self._bits)
+            bit = self._bits[name] = self._unused.pop() if self._unused else COMING << 1 + len(self._bits)
             self._every |= bit
         self.columns.move(self._offered.get(name, NO_OFFER), offer, bit)
         self._labels.move(None if new is None else new.labels, bit)
         for taint in _taints(old) ^ _taints(new):
             self._taints.flip(taint, bit)
-        self._move_others(_others(old), _others(new), bit)
+        move_others(self._others, _others(old), _others(new), bit)
         if new is not None:
             self._offered[name] = offer
+            self._tell_free(new)
         else:
             del self._offered[name], self._bits[name]
             self._every ^= bit
-            self._free.append(bit)
+            self._unused.append(bit)
+            if self.free is not None:
+                self.free.remove_node(name)
 
-    def _move_others(self, before: Mapping[str, int], after: Mapping[str, int], bit: int) -> None:
-        for resource, amount in before.items():
-            if after.get(resource) != amount:
-                column = self._others[resource]
-                column.remove(amount, bit)
-                if not column.all:
-                    del self._others[resource]
-        for resource, amount in after.items():
-            if before.get(resource) != amount:
-                self._others.setdefault(resource, Column()).add(amount, bit)
+    def _tell_free(self, node: Node) -> None:
+        if self.free is not None and node.name in self._bits:
+            offer = self._offered[node.name]
+            self.free.put_node(node, self._bits[node.name], offer, _others(node))
 
 
 def _taints(node: Node | None) -> AbstractSet[Taint]:

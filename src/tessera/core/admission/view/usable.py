@@ -166,6 +166,21 @@ class OfferColumns:
         return any(alike & some and alike & others for alike in self.alike.values())
 
 
+def move_others(
+    columns: dict[str, Column], before: Mapping[str, int], after: Mapping[str, int], bit: int
+) -> None:
+    """Bring columns from what a node had to what it has; a column without nodes is none."""
+    for resource, amount in before.items():
+        if after.get(resource) != amount:
+            column = columns[resource]
+            column.remove(amount, bit)
+            if not column.all:
+                del columns[resource]
+    for resource, amount in after.items():
+        if before.get(resource) != amount:
+            columns.setdefault(resource, Column()).add(amount, bit)
+
+
 class Usable:
     """What the nodes offer that a pod could be placed on; `nodes` are those nodes, each one bit."""
 

@@ -19,6 +19,7 @@ from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
 from tessera.core.requests.tickets import NO_TICKETS, TicketMaker
 
 if TYPE_CHECKING:
+    from tessera.core.admission.view.free import FreeIndex
     from tessera.core.dra.slices import DeviceClass
     from tessera.core.kubernetes.quota import Quota
 
@@ -55,6 +56,17 @@ class ClusterView:
         self._labels = Labels()
         self._taints = Taints()
         self._others: dict[str, Column] = {}  # resources that fallback does not look at
+        self.free: FreeIndex | None = None  # None: nobody follows pods
+
+    def now(self) -> Self | None:
+        """The same cluster with what is free in it at this moment, in place of what is allocatable; None where nobody knows."""
+        free = self.free
+        if free is None:
+            return None
+        free.settle()
+        other = copy(self)
+        other.columns, other._others = free.columns, free.others  # noqa: SLF001 # a view like this one
+        return other
 
     def without(self, pod: Pod) -> Self:
         """The cluster for a decision about a pod that is there already: its own use does not count against its quotas.

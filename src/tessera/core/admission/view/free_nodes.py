@@ -1,0 +1,214 @@
+"""What is free on each node with GPUs, in the bits of the view: allocatable, less what bound pods take, less the rooms that are kept.
+
+Sums change at once; the columns follow when they are looked at, so that many changes of one node cost one move.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tessera.core.admission.view.pods import Usage
+from tessera.core.admission.view.usable import Column, OfferColumns, move_others
+from tessera.core.devices.capacity import PODS
+from tessera.core.kubernetes.node import NO_OFFER, STATED_BY_EVERY_NODE, Node, Offer, is_other
+from tessera.core.kubernetes.scheduling import is_passing
+
+_ONE: Final = 10**9  # of a resource, in billionths
+_MAY_BE_UNSAID: Final = STATED_BY_EVERY_NODE | {PODS}  # of these a node that says nothing has any amount
+_NOTHING: Final = Column()
+_NO_SUMS: Final[Mapping[str, int]] = {}
+
+
+class _FreeNode:
+    """A node with GPUs: what it has, and what of it is in the columns."""
+
+    __slots__ = ("bit", "has", "in_others", "kept", "lent", "offer", "offered", "shut")
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.offered = NO_OFFER  # in the columns
+        self.in_others: Mapping[str, int] = {}
+        self.kept: dict[str, int] = {}  # rooms
+
+    def take(self, node: Node, offer: Offer, others: Mapping[str, int], transient: tuple[str, ...]) -> None:
+        self.offer = offer
+        self.has: Mapping[str, int] = {r: count * _ONE for r, count in offer.counts} | dict(others)
+        # within its grace a resource is as if nothing of it were taken
+        self.lent = frozenset(
+            name for name in node.unavailable if not node.allocatable.get(name) and not node.is_served(name)
+        )
+        self.shut = not node.ready or any(
+            one.effect in ("NoSchedule", "NoExecute") and is_passing(one.key, transient)
+            for one in node.taints
+        )
+
+
+class FreeNodes:
+    """The columns of what is free, and the sums behind them."""
+
+    def __init__(self, transient: tuple[str, ...] = ()) -> None:
+        self.columns = OfferColumns()
+        self.others: dict[str, Column] = {}
+        self.freed = 0  # the nodes that may have room for more than before
+        self._every = 0
+        self._transient = transient
+        self._nodes: dict[str, _FreeNode] = {}
+        self._names: dict[int, str] = {}
+        self._taken: dict[str, dict[str, int]] = {}  # by bound pods, of nodes without GPUs too
+        self._stale: set[str] = set()  # nodes whose columns are to be brought up to date
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def bit(self, name: str) -> int:
+        return self._nodes[name].bit
+
+    def put(self, name: str, bit: int, node: Node, offer: Offer, others: Mapping[str, int]) -> None:
+        """A node with GPUs is new or changed; `others` is what it has beside those, in billionths."""
+        one = self._nodes.get(name)
+        if one is None:
+            one = self._nodes[name] = _FreeNode(bit)
+            self._names[bit] = name
+            self._every |= bit
+        one.take(node, offer, others, self._transient)
+        self._touch(name, one)
+
+    def remove(self, name: str) -> None:
+        """A node is gone, or has no GPUs any more; nobody has a room there."""
+        one = self._nodes.pop(name)
+        self._stale.discard(name)
+        self._move(one, NO_OFFER, _NO_SUMS)
+        self._every ^= one.bit
+        self.freed &= ~one.bit
+        del self._names[one.bit]
+
+    def bind(self, name: str, usage: Usage) -> None:
+        """A pod is bound to a node."""
+        _add(self._taken.setdefault(name, {}), usage)
+        if name in self._nodes:
+            self._stale.add(name)
+
+    def unbind(self, name: str, usage: Usage) -> None:
+        taken = self._taken[name]
+        _subtract(taken, usage)
+        if not taken:
+            del self._taken[name]
+        if (one := self._nodes.get(name)) is not None:
+            self._touch(name, one)
+
+    def keep(self, name: str, usage: Usage) -> None:
+        """Keep a room on a node."""
+        _add(self._nodes[name].kept, usage)
+        self._stale.add(name)
+
+    def give_back(self, name: str, usage: Usage) -> None:
+        one = self._nodes[name]
+        _subtract(one.kept, usage)
+        self._touch(name, one)
+
+    def lacks(self, name: str) -> list[str]:
+        """Of what more is taken and kept than the node has; of everything that is kept where it has nothing free."""
+        one, taken = self._nodes[name], self._taken.get(name, _NO_SUMS)
+        if one.shut:
+            return list(one.kept)
+        return [
+            resource
+            for resource, amount in one.kept.items()
+            if resource not in one.lent
+            and (has := one.has.get(resource, _unsaid(resource))) is not None
+            and has < amount + taken.get(resource, 0)
+        ]
+
+    def left(self, name: str, resource: str) -> int | None:
+        """How much of a resource is free on a node, in billionths; None: any amount."""
+        one = self._nodes[name]
+        has = one.has.get(resource, _unsaid(resource))
+        if one.shut or has is None or resource in one.lent:
+            return 0 if one.shut else has
+        return has - self._taken.get(name, _NO_SUMS).get(resource, 0) - one.kept.get(resource, 0)
+
+    def first(self, among: int, usage: Usage) -> str | None:
+        """The first of some nodes that has all of it free."""
+        self.refresh()
+        counts = self.columns.counts
+        for resource, amount in usage:
+            if is_other(resource):
+                column = self.others.get(resource, _NOTHING)
+                having = column.at_least(amount)
+                among &= having | ~column.all if resource in _MAY_BE_UNSAID else having
+            else:
+                among &= counts.get(resource, _NOTHING).at_least(-(-amount // _ONE))
+            if not among:
+                return None
+        return self._names[among & -among]
+
+    def refresh(self) -> None:
+        """Bring the columns up to date."""
+        for name in self._stale:
+            one = self._nodes[name]
+            taken = self._taken.get(name, _NO_SUMS)
+            self._move(one, _free_offer(one, taken), _free_others(one, taken))
+        self._stale.clear()
+
+    def _touch(self, name: str, one: _FreeNode) -> None:
+        self._stale.add(name)
+        self.freed |= one.bit
+
+    def _move(self, one: _FreeNode, offer: Offer, others: Mapping[str, int]) -> None:
+        if offer != one.offered:
+            self.columns.move(one.offered, offer, one.bit)
+            one.offered = offer
+        move_others(self.others, one.in_others, others, one.bit)
+        one.in_others = others
+
+
+def _free_offer(one: _FreeNode, taken: Mapping[str, int]) -> Offer:
+    """What of a node's GPUs is free; nothing where no other pod finds a place."""
+    offer, kept, lent = one.offer, one.kept, one.lent
+    places = one.has.get(PODS)
+    if one.shut or (places is not None and places - taken.get(PODS, 0) - kept.get(PODS, 0) < _ONE):
+        return NO_OFFER
+    counts = tuple(
+        (resource, free)
+        for resource, count in offer.counts
+        if (
+            free := count
+            if resource in lent
+            else count - -(-(taken.get(resource, 0) + kept.get(resource, 0)) // _ONE)
+        )
+        > 0
+    )
+    if counts == offer.counts:
+        return offer
+    if not counts:
+        return NO_OFFER
+    dra = offer.dra and offer.dra.intersection(resource for resource, _ in counts)
+    return Offer(counts, offer.card_memory_gb, offer.whole, dra)
+
+
+def _free_others(one: _FreeNode, taken: Mapping[str, int]) -> Mapping[str, int]:
+    kept, lent = one.kept, one.lent
+    return {
+        resource: amount
+        if resource in lent
+        else max(0, amount - taken.get(resource, 0) - kept.get(resource, 0))
+        for resource, amount in one.has.items()
+        if is_other(resource)
+    }
+
+
+def _unsaid(resource: str) -> int | None:
+    return None if resource in _MAY_BE_UNSAID else 0
+
+
+def _add(sums: dict[str, int], usage: Usage) -> None:
+    for resource, amount in usage:
+        sums[resource] = sums.get(resource, 0) + amount
+
+
+def _subtract(sums: dict[str, int], usage: Usage) -> None:
+    for resource, amount in usage:
+        left = sums[resource] - amount
+        if left:
+            sums[resource] = left
+        else:
+            del sums[resource]

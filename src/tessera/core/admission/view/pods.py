@@ -1,0 +1,96 @@
+"""What is kept of the pods of a cluster, to know what is free: what a bound pod takes of its node, and where one that waits may go.
+
+There may be a hundred thousand of them: what pods have in common is made once by who reads them.
+"""
+
+from tessera.core.admission.view.view import nanos
+from tessera.core.devices.capacity import PODS
+from tessera.core.kubernetes.pod import Pod, needs
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.values import value
+
+Usage = tuple[tuple[str, int], ...]  # resource and billionths of it, never zero; GPU resources first
+
+
+@value
+class Origin:
+    """By what a pod that was admitted is known when it is there: it has no uid yet, and may have no name."""
+
+    namespace: str
+    owner: str  # the uid of its controller; empty: it has none
+    name: str  # its generateName, or its name
+
+
+class Shape:
+    """Where a pod may go and what it takes there. For pods of equal shape the same nodes have room."""
+
+    __slots__ = ("_hash", "_key", "gpus", "placement", "usage")
+
+    def __init__(self, placement: Pod, usage: Usage) -> None:
+        self.placement = placement
+        self.usage = usage
+        self.gpus = gpus_of(usage)
+        selector = frozenset(placement.node_selector.items())
+        self._key = (
+            placement.node_name,
+            selector,
+            placement.required_terms,
+            placement.tolerations,
+            usage,
+        )
+        self._hash = hash(self._key)
+
+    @classmethod
+    def of(cls, pod: Pod) -> "Shape":
+        return cls(pod, usage_of(pod))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Shape) and self._hash == other._hash and self._key == other._key
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@value
+class BoundPod:
+    """A pod that has a node: it takes so much there until it is gone."""
+
+    node: str
+    usage: Usage
+    origin: Origin | None = None  # None: it asks for no GPU
+
+
+@value
+class WaitingPod:
+    """A pod that asks for GPUs and has no node yet."""
+
+    shape: Shape
+    origin: Origin
+    priority: int = 0
+    created: float = 0.0  # Unix time
+    verdict: str = ""  # the scheduler's words, if it called the pod unschedulable
+    held: bool = False  # the scheduler does not look at it: it has gates, or another scheduler's name
+
+    @property
+    def usage(self) -> Usage:
+        return self.shape.usage
+
+
+ViewedPod = BoundPod | WaitingPod
+
+
+def usage_of(pod: Pod) -> Usage:
+    """What a pod takes of its node, and its place among the node's pods."""
+    return ordered({resource: nanos(amount) for resource, amount in needs(pod, lambda _: True).items()})
+
+
+def ordered(amounts: dict[str, int]) -> Usage:
+    """The usage of a pod that needs these amounts."""
+    every = sorted((not is_any_gpu(name), name, amount) for name, amount in amounts.items() if amount > 0)
+    return (*((name, amount) for _, name, amount in every), (PODS, 10**9))
+
+
+def gpus_of(usage: Usage) -> Usage:
+    return tuple(one for one in usage if is_any_gpu(one[0]))
