@@ -86,9 +86,11 @@ def test_who_cannot_work_does_not_lead(path, error, words, caplog):
                 while not one.ready:
                     await clock.advance(5.0)
                     await asyncio.sleep(0.01)
-                assert server.store.list(LEASES)[0].document["spec"]["holderIdentity"] == "one"
+                lease = server.store.list(LEASES)[0].document
+                assert lease["spec"]["holderIdentity"] == "one"
+                assert lease["metadata"]["annotations"] == {"tessera.dev/reconcilers": "claims"}
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(main())
-    assert len([each for each in caplog.records if "does not lead" in each.message]) <= 3
+    assert len([each for each in caplog.records if "makes no claims" in each.message]) <= 3

@@ -1,6 +1,7 @@
 """Webhook, controller and DRA drivers: at work, or unavailable, why and since when."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +27,10 @@ DRA = {"tessera.dev/devices": "dra"}
     ("seen", "words"),
     [
         (SeenLease(at_work=True, lease=LEFT), ""),
+        (
+            SeenLease(at_work=True, lease=replace(LEFT, reconcilers=("patience",))),
+            "tessera controller is unavailable: its Lease tools/tessera-controller says that it makes no claims",
+        ),
         (SeenLease(), "tessera controller is unavailable: there is no Lease tools/tessera-controller"),
         (
             SeenLease(lease=LEFT),
@@ -40,7 +45,7 @@ DRA = {"tessera.dev/devices": "dra"}
             "tessera controller is unavailable: its Lease tools/tessera-controller has not been renewed by one",
         ),
     ],
-    ids=["at work", "none", "left behind", "given up", "no time"],
+    ids=["at work", "no claims", "none", "left behind", "given up", "no time"],
 )
 def test_the_controller(seen: SeenLease, words: str):
     """By its Lease: there, or since when it is not, as far as the Lease says."""

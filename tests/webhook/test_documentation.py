@@ -13,6 +13,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
 from tessera.protocol.configuration import webhook as config
+from tessera.serving.reload import Followed
 from tessera.webhook.certificates.manager import CertificateManager
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.http.listener import Listener
@@ -27,7 +28,6 @@ from tessera.webhook.metrics import (
     server_metrics,
     view_metrics,
 )
-from tessera.webhook.reload import Followed
 from tests.build import policy
 from tests.webhook.certificates.authorities import FakeStore
 from tests.webhook.certificates.test_manager import NAMES, SIGNER, quiet

@@ -37,8 +37,16 @@ class Leader:
     """A candidate for a Lease."""
 
     def __init__(
-        self, client: Client, namespace: str, name: str, identity: str, *, retry: float = RETRY
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        retry: float = RETRY,
+        reconcilers: Callable[[], tuple[str, ...] | None] = lambda: None,
     ) -> None:
+        """Stand for a Lease; `reconcilers`: what the Lease says that its holder runs, asked at each renewal."""
         self.identity = identity
         self.leads = False
         self.beat = client.clock.now()  # when it last tried to get or keep the Lease
@@ -46,6 +54,7 @@ class Leader:
         self._namespace = namespace
         self._name = name
         self._retry = retry
+        self._reconcilers = reconcilers
         self._clock = client.clock
         self._watched = Watched(client.clock)
         self._renewed = 0.0
@@ -60,31 +69,31 @@ class Leader:
         if not self.leads or self._clock.now() - self._renewed >= _DEADLINE:
             raise LeadershipLost("the Lease was not renewed in time")
 
-    async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
-        """Do the work while this process leads; wait while another does. Until cancelled."""
+    async def lead(self, *work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
+        """Do all this work while this process leads; wait while another does. Until cancelled."""
         while True:
             await self._acquire()
             log.info("leading as %s", self.identity)
             self.leads = True
             try:
-                await self._while_leading(work)
+                await self._while_leading(*work)
             except LeadershipLost as lost:
                 log.warning("not leading any more: %s", lost)
             finally:
                 self.leads = False
 
-    async def _while_leading(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        working = asyncio.ensure_future(work())
-        renewing = asyncio.ensure_future(self._renew())
+    async def _while_leading(self, *work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        tasks = [asyncio.ensure_future(one) for one in (self._renew(), *(each() for each in work))]
         try:
-            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await _ended(working, renewing)
+            await _ended(*tasks)
             await self._release()
             raise
-        await _ended(working if renewing.done() else renewing)
-        for done in (renewing, working):
-            if done.done() and not done.cancelled() and (error := done.exception()) is not None:
+        done = [one for one in tasks if one.done()]
+        await _ended(*(one for one in tasks if not one.done()))
+        for one in done:
+            if not one.cancelled() and (error := one.exception()) is not None:
                 raise error
 
     async def _acquire(self) -> None:
@@ -112,7 +121,8 @@ class Leader:
                     raise LeadershipLost(f"{current.holder} has the Lease")
                 if current.holder != self.identity and self.leads:
                     raise LeadershipLost("another process took the Lease")
-                await self._write(current.held(self.identity, _DURATION, self._clock.wall()))
+                held = current.held(self.identity, _DURATION, self._clock.wall())
+                await self._write(replace(held, reconcilers=self._reconcilers()))
         except (KubeError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.is_conflict:
                 return False  # another was faster; the next read says which

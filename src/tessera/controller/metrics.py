@@ -15,6 +15,7 @@ class ControllerMetrics:
 
     def __init__(self) -> None:
         self.leads: Callable[[], bool] = lambda: False
+        self.runs: Callable[[], Mapping[str, bool]] = dict  # by reconciler
         self.bridged: Callable[[], int] = lambda: 0
         self.refused: Callable[[], int] = lambda: 0
         self.templates: Callable[[], int] = lambda: 0
@@ -32,6 +33,9 @@ class ControllerMetrics:
 
     def families(self) -> Iterator[Family]:
         yield gauge(f"{_PREFIX}_leader", "1 while this process leads.", int(self.leads()))
+        text, runs = "1 while this process leads and runs the reconciler.", self.runs()
+        at_work = {(name,): int(does) for name, does in runs.items()}
+        yield labelled(f"{_PREFIX}_reconciler", "gauge", text, ("name",), at_work)
         yield gauge(f"{_PREFIX}_bridged_pods", "Pods whose request is a claim of ours.", self.bridged())
         text = "Pods that the controller makes no template for: their annotations or their ticket are not the webhook's."
         yield gauge(f"{_PREFIX}_refused_pods", text, self.refused())

@@ -1,8 +1,10 @@
-"""The controller put together: one process of several leads, and runs the reconcilers."""
+"""The controller put together: one process of several leads, and runs the reconcilers for what is there."""
 
 import asyncio
 import socket
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
 
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.leader import RETRY, Leader
@@ -16,6 +18,30 @@ COMPONENT: Final = "tessera-controller"  # as events name it
 _HUNG_SECONDS: Final = 120.0  # a process that has not tried to get or renew the Lease for so long hangs
 
 
+class Reconciler(Protocol):
+    """What one of the controller's reconcilers is to the process."""
+
+    @property
+    def name(self) -> str:
+        """As the Lease has it."""
+
+    @property
+    def able(self) -> bool:
+        """Whether it can do its work in this cluster now."""
+
+    def missing(self) -> str | None:
+        """What it does not know of the cluster yet, in a few words; None once it knows all."""
+
+    async def follow(self) -> None:
+        """Follow the cluster until cancelled."""
+
+    async def until_able(self) -> None:
+        """Wait until it can do its work; the log says what it lacks."""
+
+    async def run(self, fence: Callable[[], None]) -> None:
+        """Work until cancelled, once that is possible; `fence` raises when another process leads."""
+
+
 class Controller:
     """One process of the controller."""
 
@@ -25,9 +51,10 @@ class Controller:
         self._able = False
         self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
         keeper = TicketKeeper(client, namespace)
-        self._claims = ClaimReconciler(client, self._recorder, self.metrics, keeper)
-        self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry)
+        self._reconcilers: list[Reconciler] = [ClaimReconciler(client, self._recorder, self.metrics, keeper)]
+        self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry, reconcilers=self._run)
         self.metrics.leads = lambda: self._leader.leads
+        self.metrics.runs = lambda: {one.name: self._leader.leads and one.able for one in self._reconcilers}
         self.metrics.events = lambda: self._recorder.counts
 
     @property
@@ -38,15 +65,26 @@ class Controller:
     @property
     def ready(self) -> bool:
         """Whether it knows the cluster: as a leader, or to become one."""
-        return self._claims.follower.missing() is None and bool(self._leader.leads or self._leader.holder)
+        known = all(one.missing() is None for one in self._reconcilers)
+        return known and bool(self._leader.leads or self._leader.holder)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._claims.follower.run())
+            for one in self._reconcilers:
+                tasks.create_task(one.follow())
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._lead())
 
     async def _lead(self) -> None:
-        await self._claims.able()
+        """Lead once one of the reconcilers can work: the others begin when they can."""
+        waiting = [asyncio.ensure_future(one.until_able()) for one in self._reconcilers]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
         self._able, self._leader.beat = True, self._clock.now()
-        await self._leader.lead(lambda: self._claims.run(self._leader.fence))
+        await self._leader.lead(*(partial(one.run, self._leader.fence) for one in self._reconcilers))
+
+    def _run(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self._reconcilers if one.able)

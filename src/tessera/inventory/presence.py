@@ -76,8 +76,11 @@ def controller_of(seen: SeenLease, namespace: str) -> Presence:
     """The controller, by its Lease in a namespace."""
     part, name, lease = "tessera controller", f"{namespace}/{CONTROLLER}", seen.lease
     command = f"kubectl get deployments,pods -n {namespace} -l app={CONTROLLER}"
-    if seen.at_work:
+    if seen.makes_claims:
         return Presence(part)
+    if seen.at_work:
+        remedy = "the cluster serves resource.k8s.io/v1, and the controller may read it"
+        return Presence(part, f"its Lease {name} says that it makes no claims", None, remedy, command)
     if lease is None:
         remedy = f"{part} runs (the chart's value controller.enabled: true)"
         return Presence(part, f"there is no Lease {name}", None, remedy, command)

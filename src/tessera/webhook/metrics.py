@@ -30,9 +30,9 @@ from tessera.serving.metrics import (
     labelled,
     process_metrics,
 )
+from tessera.serving.reload import Followed
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import TEXT, Response, Route
-from tessera.webhook.reload import Followed
 
 # 50 µs, where admissions are, to 1 s, where something is very wrong
 _BOUNDS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0)

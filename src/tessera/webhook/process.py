@@ -31,6 +31,7 @@ from tessera.serving.address import Address
 from tessera.serving.ending import on_signals
 from tessera.serving.logs import Log, forwarding
 from tessera.serving.metrics import Family, gauge
+from tessera.serving.reload import Followed
 from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service
 from tessera.webhook.certificates.rotation import Policy as CertificatePolicy
@@ -52,7 +53,6 @@ from tessera.webhook.metrics import (
     server_metrics,
     view_metrics,
 )
-from tessera.webhook.reload import Followed
 
 _THREADS: Final = 2  # for files and log lines
 

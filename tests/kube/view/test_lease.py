@@ -65,8 +65,22 @@ def test_documents():
     assert Lease.read(b'{"metadata": {"name": "l"}}') == Lease("l")
 
 
+@pytest.mark.parametrize(
+    ("said", "claims"),
+    [(None, True), (("claims",), True), (("claims", "patience"), True), (("patience",), False), ((), False)],
+)
+def test_what_the_holder_runs(said, claims):
+    """The Lease says it, and keeps saying it when it is renewed; a Lease of an older controller, which says nothing, is of one that makes claims."""
+    one = Lease("l", "1", "one", 15, START, START, 0, said)
+    again = Lease.read(json.dumps(one.held("one", 15, FakeClock().wall()).document("ns")).encode())
+    assert (again.reconcilers, again.says("claims")) == (said, claims)
+    watched = Watched(FakeClock())
+    watched.see(again)
+    assert watched.runs("claims") is claims
+
+
 def test_following():
-    """The webhook knows within a second when the controller has stopped, and at once when it is there again."""
+    """The webhook knows within a second when the controller has stopped, and at once when it is there again, or makes no claims."""
 
     async def main():
         async with MisbehavingApiServer() as server, asyncio.timeout(20):
@@ -79,9 +93,10 @@ def test_following():
                 await follower.synced()
                 assert not offers.controller
 
-                def write(renewed):
+                def write(renewed, reconcilers="claims,patience"):
                     document = lease(renewed).document("gpu-webhook")
-                    document["metadata"] = {"name": CONTROLLER}
+                    said = {"tessera.dev/reconcilers": reconcilers}
+                    document["metadata"] = {"name": CONTROLLER, "annotations": said}
                     if server.store.list(LEASES):
                         server.store.update(LEASES, CONTROLLER, document, "gpu-webhook")
                     else:
@@ -102,6 +117,10 @@ def test_following():
                     await clock.pass_sleep(1.0)
                 await until(lambda: not offers.controller)
                 write("2027-01-15T08:00:16.000000Z")
+                await until(lambda: offers.controller)
+                write("2027-01-15T08:00:17.000000Z", "patience")
+                await until(lambda: not offers.controller)
+                write("2027-01-15T08:00:18.000000Z")
                 await until(lambda: offers.controller)
                 server.store.delete(LEASES, CONTROLLER, "gpu-webhook")
                 await until(lambda: not offers.controller)

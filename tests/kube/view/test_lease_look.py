@@ -33,8 +33,8 @@ class _Server(MisbehavingApiServer):
                 self.write(LATER, update=True)
         return super().target(path)
 
-    def write(self, renewed, holder="one", *, update=False):
-        document = Lease(CONTROLLER, "", holder, 15, START, renewed).document("gpu-webhook")
+    def write(self, renewed, holder="one", reconcilers=None, *, update=False):
+        document = Lease(CONTROLLER, "", holder, 15, START, renewed, 0, reconcilers).document("gpu-webhook")
         if update:
             self.store.update(LEASES, CONTROLLER, document, "gpu-webhook")
         else:
@@ -51,11 +51,23 @@ class _Server(MisbehavingApiServer):
         (("junk", "one"), 0, {}, False, 5),
         ((START, "one"), 600, {"renews_at": 3}, True, 3),  # at work, and this machine's clock is wrong
         ((START, "one"), 0, {"forbidden": True}, None, 1),
+        ((START, "one", ("claims", "patience")), 14, {}, True, 1),
+        ((START, "one", ("patience",)), 14, {}, False, 1),
     ],
-    ids=["none", "fresh", "given up", "left behind", "no time", "clocks differ", "forbidden"],
+    ids=[
+        "none",
+        "fresh",
+        "given-up",
+        "left-behind",
+        "no-time",
+        "clocks-differ",
+        "forbidden",
+        "claims",
+        "no-claims",
+    ],
 )
 def test_a_look_at_the_cluster(lease, passed, more, at_work, looks):
-    """A Lease that was renewed lately is held; one that was not is held if it changes while one looks."""
+    """A Lease that was renewed lately is held; one that was not is held if it changes while one looks. It counts if its holder makes claims."""
 
     async def main():
         async with _Server() as server, asyncio.timeout(20):

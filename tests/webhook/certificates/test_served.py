@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from tessera.serving.metrics import exposition
+from tessera.serving.reload import Followed
 from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.served import InvalidCertificate, ServedCertificate, server_context
 from tessera.webhook.certificates.signer import Signer
-from tessera.webhook.reload import Followed
 from tests.webhook.certificates.authorities import JumpingClock, ask
 from tests.webhook.support import PAIR, Client, Live, Pair, make_pair
 

@@ -19,6 +19,7 @@ from tessera.kube.clock import Backoff
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, Resource, Sink, replace_all
 
@@ -36,11 +37,14 @@ _POLL_ABSENT: Final = 5.0  # seconds; the follower asks for the collections agai
 class ClaimReconciler:
     """Makes and removes the templates of pods whose requests were converted to claims, and records what the claims got."""
 
+    name: Final = CLAIMS
+
     def __init__(
         self, client: Client, recorder: Recorder, metrics: ControllerMetrics, keeper: TicketKeeper
     ) -> None:
         self.state = state = ClaimState()
         self._keeper = keeper
+        self._logged = ""  # what it lacks, as the log says it
         self._told: dict[Key, str] = {}  # the UIDs of refused pods that have an Event
         self._refusals = RefusalLog(client.clock)
         self._writes = Writes(client, recorder, metrics)
@@ -65,23 +69,33 @@ class ClaimReconciler:
         )
         metrics.templates = lambda: len(state.templates)
 
-    async def able(self) -> None:
-        """Wait until templates and claims can be read. The webhook converts requests while a controller leads: it must be able to serve them."""
+    async def follow(self) -> None:
+        await self.follower.run()
+
+    def missing(self) -> str | None:
+        return self.follower.missing()
+
+    @property
+    def able(self) -> bool:
+        """Whether templates and claims can be read. The webhook converts requests while this runs: it must be able to serve them."""
+        return self.missing() is None and not self.follower.absent()
+
+    async def until_able(self) -> None:
+        """Wait until it is able to work; the log says what it lacks."""
         await self.follower.synced()
-        logged = ""
         while absent := self.follower.absent():
-            if absent != logged:
+            if absent != self._logged:
                 log.warning(
-                    "the controller does not lead, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
+                    "the controller makes no claims, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
                     "resource.k8s.io/v1, and the chart's ClusterRole): %s",
                     absent,
                 )
-                logged = absent
+                self._logged = absent
             await self._clock.sleep(_POLL_ABSENT)
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
-        """Reconcile until cancelled; `fence` raises when another process leads."""
-        await self.follower.synced()
+        """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""
+        await self.until_able()
         while True:
             self._changed.clear()
             fence()

@@ -1,4 +1,4 @@
-"""Whether the holder of a Lease is at work.
+"""Whether the holder of a Lease is at work, and what it does.
 
 Clocks of two machines differ. So a Lease counts as held for as long as it keeps changing, by the clock of who looks
 (as in client-go's leader election); what its times say matters to no decision. Who looks once and follows nothing (`tessera admit`)
@@ -21,6 +21,7 @@ from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 from tessera.protocol.kubernetes.objects import seconds
 
 CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its own namespace
+CLAIMS: Final = "claims"  # the reconciler that makes the templates of claims, as the Lease names it
 _LOOK: Final = 1.0  # seconds between two looks at the clock
 _FORBIDDEN: Final = 403
 _MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
@@ -51,9 +52,13 @@ class Watched:
         lease = self.lease
         return lease is not None and bool(lease.holder) and self._clock.now() - self._since < lease.seconds
 
+    def runs(self, reconciler: str) -> bool:
+        """Whether its holder is at work, and runs a reconciler."""
+        return self.lease is not None and self.is_held and self.lease.says(reconciler)
+
 
 class LeaseFollower(Follower):
-    """Follows a Lease, and tells whether its holder is at work whenever that changes."""
+    """Follows the controller's Lease, and tells whether claims get their templates whenever that changes."""
 
     def __init__(self, client: Client, namespace: str, name: str, tell: Callable[[bool], object]) -> None:
         path = path_of(API_VERSION, "leases", namespace=namespace)
@@ -72,7 +77,7 @@ class LeaseFollower(Follower):
 
     async def _looking(self) -> None:
         while True:
-            self._tell(self._watched.is_held)
+            self._tell(self._watched.runs(CLAIMS))
             await self._clock.sleep(_LOOK)
 
     def _replace(self, found: Iterable[Lease]) -> None:
@@ -80,7 +85,7 @@ class LeaseFollower(Follower):
 
     def _see(self, lease: Lease | None) -> None:
         self._watched.see(lease)
-        self._tell(self._watched.is_held)
+        self._tell(self._watched.runs(CLAIMS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,11 @@ class SeenLease:
 
     at_work: bool = False
     lease: Lease | None = None
+
+    @property
+    def makes_claims(self) -> bool:
+        """Whether its holder is at work, and makes the templates of claims."""
+        return self.at_work and (self.lease is None or self.lease.says(CLAIMS))
 
 
 async def look_at(client: Client, namespace: str, clock: Clock) -> SeenLease:
@@ -111,9 +121,9 @@ async def look_at(client: Client, namespace: str, clock: Clock) -> SeenLease:
 
 
 async def controller_at_work(client: Client, namespace: str) -> bool | None:
-    """Whether the controller is at work, by its Lease in a namespace; None where the Lease may not be read."""
+    """Whether the controller makes claims, by its Lease in a namespace; None where the Lease may not be read."""
     try:
-        return (await look_at(client, namespace, client.clock)).at_work
+        return (await look_at(client, namespace, client.clock)).makes_claims
     except ApiError as error:
         if error.code != _FORBIDDEN:
             raise
@@ -121,9 +131,9 @@ async def controller_at_work(client: Client, namespace: str) -> bool | None:
 
 
 def controller_in(leases: Iterable[bytes]) -> bool | None:
-    """Whether the controller is at work by Leases from files, which no clock goes with: it names a holder; None without it."""
+    """Whether the controller makes claims by Leases from files, which no clock goes with: it names a holder; None without it."""
     found = [one for one in map(Lease.read, leases) if one.name == CONTROLLER]
-    return any(one.holder for one in found) if found else None
+    return any(one.holder and one.says(CLAIMS) for one in found) if found else None
 
 
 def _renewed_lately(lease: Lease, wall: float) -> bool:

@@ -9,6 +9,8 @@ import msgspec
 from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
 
 API_VERSION: Final = "coordination.k8s.io/v1"
+# Which reconcilers its holder runs, on the controller's Lease: "claims,patience". A controller of before wrote none, and ran all that it had.
+RECONCILERS_ANNOTATION: Final = "tessera.dev/reconcilers"
 # that a Lease is believed without a change, whatever it says; the controller's has 15
 _MOST_SECONDS: Final = 60
 
@@ -40,12 +42,14 @@ class Lease:
     acquired: str = ""
     renewed: str = ""
     transitions: int = 0  # how often the holder has changed
+    reconcilers: tuple[str, ...] | None = None  # that its holder runs; None: it does not say
 
     @classmethod
     def read(cls, raw: bytes) -> "Lease":
         """A Lease from its JSON."""
         one = _decode(raw)
         spec = one.spec
+        said = (one.metadata.annotations or {}).get(RECONCILERS_ANNOTATION)
         return cls(
             one.metadata.name,
             one.metadata.resource_version,
@@ -54,6 +58,7 @@ class Lease:
             spec.acquire_time,
             spec.renew_time,
             spec.lease_transitions,
+            None if said is None else tuple(filter(None, said.split(","))),
         )
 
     @property
@@ -61,14 +66,20 @@ class Lease:
         """What changes as long as its holder is at work, or another takes over."""
         return self.holder, self.renewed, self.transitions
 
+    def says(self, reconciler: str) -> bool:
+        """Whether its holder runs a reconciler, while it is at work; one that does not say runs all."""
+        return self.reconcilers is None or reconciler in self.reconcilers
+
     def document(self, namespace: str) -> dict[str, Any]:
         """The Lease as JSON; with its version, a write fails when another was first."""
         version = {"resourceVersion": self.version} if self.version else {}
+        runs = self.reconcilers
+        said = {} if runs is None else {"annotations": {RECONCILERS_ANNOTATION: ",".join(runs)}}
         spec = _SpecIn(self.holder, self.seconds, self.acquired, self.renewed, self.transitions)
         return {
             "apiVersion": API_VERSION,
             "kind": "Lease",
-            "metadata": {"name": self.name, "namespace": namespace, **version},
+            "metadata": {"name": self.name, "namespace": namespace, **version, **said},
             "spec": msgspec.to_builtins(spec),
         }
 

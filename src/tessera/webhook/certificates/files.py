@@ -18,6 +18,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.webhook import Secret
 from tessera.serving.metrics import Family
+from tessera.serving.reload import Followed
 from tessera.webhook.certificates.served import (
     ServedCertificate,
     certificate_metrics,
@@ -26,7 +27,6 @@ from tessera.webhook.certificates.served import (
 )
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import read_object
-from tessera.webhook.reload import Followed
 
 _REPEAT_SECONDS: Final = 600.0  # that a certificate has ended is told again this often
 

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.core.errors import InvalidInput
 from tessera.protocol.configuration import webhook as config
-from tessera.webhook.reload import Followed
+from tessera.serving.reload import Followed
 
 
 def parse(content: bytes) -> int:
