@@ -33,7 +33,9 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "readiness": "pods ready on a real node: device plugin, DRA, and the bridge",
     "kube": "pod creation through a real kube-apiserver",
     "page": "the page of a large cluster in a real browser",
+    "worth": "how long tasks wait in simulated days, by how pods are admitted",
 }
+ALONE: Final = frozenset({"worth"})  # nothing stands beside them: they need no peers
 QUICK_RUNS: Final = ("decision", "https", "view", "startup")
 
 
@@ -78,10 +80,11 @@ def keep(results: Results) -> None:
 
 def measure(names: list[str] | tuple[str, ...], results: Results, *, quick: bool) -> Iterator[str]:
     """Run some benchmarks, telling how far it is; the name of each when it is done."""
-    print("building the peers, preparing nodes and reviews …", flush=True)
-    build_programs()
     stage = Stage(QUICK if quick else FULL)
-    check_programs(stage)
+    if not ALONE.issuperset(names):
+        print("building the peers, preparing nodes and reviews …", flush=True)
+        build_programs()
+        check_programs(stage)
     for name in names:
         begun = time.monotonic()
         print(f"{name}: {RUNS[name]} …", end=" ", flush=True)

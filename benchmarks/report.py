@@ -23,6 +23,7 @@ from benchmarks import (
     tls,
     tools,
     view,
+    worth,
 )
 from benchmarks.aims import AIMS
 from benchmarks.results import AIOHTTP, PARTIAL, TESSERA, USUAL, UVICORN, Results
@@ -53,6 +54,7 @@ _TITLES: Final = {
     readiness.RUN: "Pods ready on a real node",
     kube.RUN: "Through a real kube-apiserver, one client, dry runs",
     page.RUN: "The page of a large cluster, in a real browser",
+    worth.RUN: "What fallback is worth: seven simulated days of demand on 16 cards",
 }
 _BASES: Final = {  # what the others are compared with, in each table
     decision.RUN: decision.JSON,
@@ -127,6 +129,8 @@ _PICTURES: Final = {  # file → benchmark, curve, title, x, y
     "latency.svg": (https.RUN, "latency", "Answers that take longer, 4 KB, 64 connections", "milliseconds", "percent of requests"),
     "growth.svg": (growth.RUN, "growth", "One decision", "nodes", "microseconds"),
     "planning.svg": (planning.RUN, "planning", "One plan, eight cards to a node", "cards", "ms of processor time"),
+    "worth-large.svg": (worth.RUN, "worth-large", "Tasks that wait longer, large mix, load 0.9", "minutes", "percent of tasks"),
+    "worth-small.svg": (worth.RUN, "worth-small", "Tasks that wait longer, small mix, load 0.9", "minutes", "percent of tasks"),
     "memory.svg": (growth.RUN, "memory", "Resident size of the whole webhook", "nodes", "MiB"),
 }  # fmt: skip
 
