@@ -1,7 +1,10 @@
 """Texts as messages may carry them: short, and without control characters."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
+
+from tessera.core.errors import InvalidInput
 
 MOST_SHOWN: Final = 60  # characters: enough to recognize a value by, and a message of one line stays one
 _LONGEST: Final = 300  # characters of a message that a person reads
@@ -49,6 +52,15 @@ def age(now: float, since: float) -> str:
         if passed >= length:
             return f"for {passed // length} {unit}"
     return f"for {passed} s"
+
+
+def seconds_in(text: str) -> float:
+    """The seconds of a duration such as `90s` or `1h30m`; `InvalidInput` for what is none."""
+    match = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?", text, re.ASCII)
+    if match is None or not text:
+        raise InvalidInput(f"{quoted(text)} is not a duration such as 30s, 2m or 1h")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(hours * 3600 + minutes * 60 + seconds)
 
 
 def one_line(message: str) -> str:

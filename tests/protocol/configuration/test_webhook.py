@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol import yaml
@@ -45,6 +45,8 @@ def test_fallback():
           chains: {3g.30gb: [1g.10gb+me, nvidia.com/mig-1g.10gb, 1g.10gb.shared, gpu, nvidia.com/gpu, gpu.shared], 7g.80gb: []}
           autoscaled: [gpu, 2g.20gb]
           unmatched: admit
+          full: {enabled: true}
+          patience: 5m
         server: {onError: deny}
         """
     )
@@ -67,8 +69,55 @@ def test_fallback():
         },
         autoscaled=frozenset(map(resource, ("gpu", "2g.20gb"))),
         reject_unmatched=False,
+        when=When.MISSING,
+        full_enabled=True,
+        patience=300.0,
     )
     assert parsed.on_error == "deny"
+
+
+@pytest.mark.parametrize(
+    ("text", "when", "enabled", "patience"),
+    [
+        ("{}", When.MISSING, False, None),
+        ("{when: missing}", When.MISSING, False, None),
+        ("{when: full}", When.FULL, True, None),
+        ("{when: full, full: {enabled: false}}", When.FULL, True, None),
+        ("{full: {enabled: true}}", When.MISSING, True, None),
+        ("{full: {}}", When.MISSING, False, None),
+        ("{full: }", When.MISSING, False, None),
+        ("{patience: 1m30s}", When.MISSING, False, 90.0),
+        ("{patience: off}", When.MISSING, False, None),
+        ("{patience: 'off'}", When.MISSING, False, None),
+        ("{patience: 0s}", When.MISSING, False, None),
+    ],
+)
+def test_by_what_is_free(text, when, enabled, patience):
+    """`when: full` implies that pods are followed; both it and patience are off by default, and patience can be said to be off."""
+    found = config.parse(f"fallback: {text}").policy.fallback
+    assert (found.when, found.full_enabled, found.patience) == (when, enabled, patience)
+    document = yaml.load(f"fallback: {text}", "test")
+    jsonschema.validate(document if "{full: }" not in text else {}, config.json_schema())
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("{when: free}", 'fallback.when: "free" is not one of missing, full'),
+        ("{full: true}", "fallback.full: true is not a map"),
+        ("{patience: 5}", "fallback.patience: 5 is not a text; expected duration, such as `5m`, or `off`"),
+        (
+            "{patience: true}",
+            "fallback.patience: true is not a text; expected duration, such as `5m`, or `off`",
+        ),
+        ("{patience: soon}", 'fallback.patience: "soon" is not a duration such as 30s, 2m or 1h'),
+    ],
+)
+def test_by_what_is_free_refused(text, error):
+    """What means nothing is refused, with its path."""
+    with pytest.raises(InvalidInputs) as raised:
+        config.parse(f"fallback: {text}")
+    assert error in str(raised.value)
 
 
 def test_injection_as_json():

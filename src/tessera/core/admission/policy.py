@@ -17,17 +17,25 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Format, Quantity
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
-from tessera.core.requests.record import ASKED_ANNOTATION, DECIDED_ANNOTATION, RECORD_ANNOTATION
+from tessera.core.requests.record import (
+    ASKED_ANNOTATION,
+    DECIDED_ANNOTATION,
+    MARK_ANNOTATION,
+    RECORD_ANNOTATION,
+)
 from tessera.core.requests.tickets import TICKET_ANNOTATION
-from tessera.core.text import quoted
+from tessera.core.text import quoted, seconds_in
 from tessera.core.values import value
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
+WHEN_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-when"
+PATIENCE_ANNOTATION: Final = "gpu-webhook.k8s.io/patience"
 
 # No profile is smaller, and "20", which is 20 bytes, was meant as something else.
 LEAST_MEMORY: Final = Quantity.parse("1Gi")
-
+# Seconds. The scheduler takes some of them for a pod that can be placed, and for one that preempts others.
+LEAST_PATIENCE: Final = 30.0
 
 MODE_LABEL: Final = "gpu-webhook"  # of a namespace: observe, enforce, or disabled
 DRA_ANNOTATION: Final = "gpu-webhook.k8s.io/dra"  # of a namespace: its own choice
@@ -39,6 +47,13 @@ class Dra(Enum):
     OFF = "off"  # it does not count
     EXTENDED_RESOURCES = "extended-resources"  # it counts as offered, and requests stay what they are
     FIRST_AVAILABLE = "first-available"  # requests become claims, and the scheduler falls back
+
+
+class When(Enum):
+    """When a pod gets something else than it asks for (`fallback.when`)."""
+
+    MISSING = "missing"  # when no node offers it
+    FULL = "full"  # when no node has it free now, too
 
 
 class Mode(Enum):
@@ -111,6 +126,44 @@ def constraints_of(pod: Pod, namespace: Namespace | None) -> Constraints:
         else:
             constraints = constraints.at_least(Minimum(_memory(where, text), f"{said_by} min-memory"))
     return constraints
+
+
+def when_of(pod: Pod, namespace: Namespace | None, configured: "FallbackPolicy") -> When:
+    """What holds for a pod: its annotation, its namespace's, or else the configuration; `InvalidInput` for one without a meaning.
+
+    Annotations count only where the operator has the webhook follow pods.
+    """
+    if not configured.full_enabled:
+        return When.MISSING
+    said = _nearest(WHEN_ANNOTATION, pod, namespace)
+    return configured.when if said is None else _one_of(When, *said)
+
+
+def patience_of(
+    pod: Pod, namespace: Namespace | None, configured: "FallbackPolicy", least: float = LEAST_PATIENCE
+) -> float | None:
+    """After how many seconds a pod that waits is evicted, by the same rule; None: never. Less than the least counts as that."""
+    said = _nearest(PATIENCE_ANNOTATION, pod, namespace)
+    try:
+        seconds = configured.patience if said is None else patience_in(said[1])
+    except InvalidInput as error:
+        raise InvalidInput(f"{said[0] if said else ''}: {error}") from None
+    return max(seconds, least) if seconds else None
+
+
+def patience_in(text: str) -> float | None:
+    """The seconds of a duration, or none for `off`; `InvalidInput` for what is neither."""
+    return None if text == "off" else seconds_in(text) or None
+
+
+def _nearest(annotation: str, pod: Pod, namespace: Namespace | None) -> tuple[str, str] | None:
+    """Where an annotation stands and what it says: the pod's, or else its namespace's."""
+    place = f"metadata.annotations[{annotation}]"
+    if annotation in pod.annotations:
+        return place, pod.annotations[annotation]
+    if namespace is not None and annotation in namespace.annotations:
+        return f"namespace {namespace.name}, {place}", namespace.annotations[annotation]
+    return None
 
 
 def mode_in(namespace: Namespace | None, configured: Mode) -> Mode:
@@ -202,6 +255,7 @@ OWN_ANNOTATIONS: Final = (
     TICKET_ANNOTATION,
     MIRROR_ANNOTATION,
 )
+OF_FULL: Final = (WHEN_ANNOTATION, MARK_ANNOTATION)  # and by these, where pods are followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +276,13 @@ class FallbackPolicy:
     transient_taints: tuple[str, ...] = ()  # beside those of Kubernetes, autoscalers and GPU vendors
     respects_quota: bool = True  # a replacement stays within the namespace's ResourceQuotas
     dra: Dra = Dra.EXTENDED_RESOURCES  # in namespaces that do not say it themselves
+    when: When = When.MISSING  # of pods that do not say it, nor their namespaces
+    full_enabled: bool = False  # pods are followed: annotations may say `full`
+    patience: float | None = None  # seconds after which a pod that waits is evicted; None: never
+
+    def __post_init__(self) -> None:
+        if self.when is When.FULL:
+            object.__setattr__(self, "full_enabled", True)
 
     def minimums(self, profile: MigProfile) -> Iterator[Minimum]:
         """The least memory of what stands for a profile."""
@@ -245,4 +306,5 @@ class Policy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gpu_resources", self.injection.gpu_resources())
-        object.__setattr__(self, "annotations", (*OWN_ANNOTATIONS, *sorted(self.injection.annotations())))
+        own = (*OWN_ANNOTATIONS, *(OF_FULL if self.fallback.full_enabled else ()))
+        object.__setattr__(self, "annotations", (*own, *sorted(self.injection.annotations())))

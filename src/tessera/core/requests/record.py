@@ -26,10 +26,11 @@ RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 ASKED_ANNOTATION: Final = "gpu-webhook.k8s.io/asked"
 # on a pod template, and on the pods that are made from it: it was decided about when its workload was created
 DECIDED_ANNOTATION: Final = "gpu-webhook.k8s.io/decided"
+MARK_ANNOTATION: Final = "gpu-webhook.k8s.io/decided-when"  # `mark` says what it means
 
 # entries of a record that are read and kept: the webhook's have one for each of 8 profiles at most, a claim has 32 requests
 _MOST_RECORDED: Final = 32
-_LONGEST: Final = 4096  # bytes of `asked`, which is ASCII; longer texts are neither written nor read
+LONGEST: Final = 4096  # bytes of `asked`, which is ASCII; longer texts are neither written nor read
 _COUNT: Final = r'"[^"\\]{1,80}":"[1-9][0-9]{0,5}"'
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)  # of a container: a DNS label
 _ENTRY: Final = rf'"({_NAME.pattern})":\{{({_COUNT}(?:,{_COUNT})*)\}}'
@@ -97,7 +98,7 @@ def asked_text(asked: Asked) -> str:
     if not asked or not all(map(_NAME.fullmatch, asked)):
         return ""
     text = ",".join(f'"{name}":{{{_counts(gpus)}}}' for name, gpus in asked.items())
-    return f"{{{text}}}" if len(text) + 2 <= _LONGEST else ""
+    return f"{{{text}}}" if len(text) + 2 <= LONGEST else ""
 
 
 def _counts(gpus: Mapping[str, int]) -> str:
@@ -106,7 +107,7 @@ def _counts(gpus: Mapping[str, int]) -> str:
 
 def read_asked(text: str) -> dict[str, dict[str, int]] | None:
     """What an annotation says was asked; None for anything that the webhook would not write."""
-    if len(text) > _LONGEST or _TEXT.fullmatch(text) is None:
+    if len(text) > LONGEST or _TEXT.fullmatch(text) is None:
         return None
     found: dict[str, dict[str, int]] = {}
     for match in re.finditer(_ENTRY, text, re.ASCII):
@@ -177,6 +178,9 @@ def as_created(pod: Pod) -> Pod:
     One that was made from a template that was decided about came as it is.
     """
     before = pod if DECIDED_ANNOTATION in pod.annotations else undone(pod)
+    if MARK_ANNOTATION in before.annotations:
+        unmarked = {name: text for name, text in before.annotations.items() if name != MARK_ANNOTATION}
+        before = replace(before, annotations=unmarked)
     return replace(before, node_name="") if before.node_name else before
 
 

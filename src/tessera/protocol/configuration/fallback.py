@@ -2,16 +2,24 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final
 
-from tessera.core.admission.policy import LEAST_MEMORY, Dra, FallbackPolicy, too_little_memory
+from tessera.core.admission.policy import (
+    LEAST_MEMORY,
+    Dra,
+    FallbackPolicy,
+    When,
+    patience_in,
+    too_little_memory,
+)
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
 from tessera.core.mig.profile import MigProfile
-from tessera.core.text import quoted
+from tessera.core.text import seconds_in
 from tessera.protocol.configuration.schema import (
     BOOLEAN,
     FRACTION,
@@ -33,14 +41,6 @@ def _memory(text: str) -> Quantity:
     return amount
 
 
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?", text, re.ASCII)
-    if match is None or not text:
-        raise InvalidInput(f"{quoted(text)} is not a duration such as 30s, 2m or 1h")
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(hours * 3600 + minutes * 60 + seconds)
-
-
 # the key of a taint, as Kubernetes has it: an optional DNS domain, a slash, a name; or all names of a domain
 _TAINT_KEY: Final = re.compile(
     r"(?!\*$)(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?(?:\*|[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)"
@@ -48,11 +48,28 @@ _TAINT_KEY: Final = re.compile(
 _PROFILE: Final = parsed("MIG profile", lambda text: MigProfile.parse(text).resource, "")
 _TARGET: Final = parsed("MIG profile or `gpu`", of_short, WHOLE_GPU)
 _MEMORY: Final = parsed("amount of memory, such as `10Gi`", _memory, LEAST_MEMORY)
-_DURATION: Final = parsed("duration, such as `30s` or `2m`", _seconds, 0.0)
+_DURATION: Final = parsed("duration, such as `30s` or `2m`", seconds_in, 0.0)
+_OFF_OR_DURATION: Final = parsed("duration, such as `5m`, or `off`", patience_in, None)
+# `off` without quotes is false in YAML
+_PATIENCE: Final = replace(
+    _OFF_OR_DURATION,
+    read=lambda value, path, errors: None if value is False else _OFF_OR_DURATION.read(value, path, errors),
+    schema={"anyOf": [{"type": "string"}, {"const": False}]},
+)
 _TAINT: Final = text_that(
     "key of a taint, or `prefix/*`",
     _TAINT_KEY.fullmatch,
     " is not the key of a taint, such as example.com/draining or example.com/*",
+)
+
+_FULL: Final = record(
+    Field(
+        "enabled",
+        BOOLEAN,
+        "The webhook follows pods, so that pods and namespaces can say `fallback-when: full`. It needs the right to list and "
+        "watch pods, and memory for them. `fallback.when: full` implies it.",
+        default=False,
+    ),
 )
 
 SECTION: Final = record(
@@ -126,6 +143,22 @@ SECTION: Final = record(
         "`tessera controller`. A namespace's annotation `gpu-webhook.k8s.io/dra` wins.",
         default="extended-resources",
     ),
+    Field(
+        "when",
+        choice("missing", "full"),
+        "When a pod gets something else than it asks for. `missing`: when no node offers it. `full`: also when no node has it free now. "
+        "An annotation `gpu-webhook.k8s.io/fallback-when` of a pod, or else of its namespace, wins where `full.enabled` holds.",
+        default="missing",
+    ),
+    Field("full", _FULL, "What `when: full` needs.", default=None),
+    Field(
+        "patience",
+        _PATIENCE,
+        "After how long `tessera controller` evicts a pod that waits, has never started and would get something that is free now; "
+        "less than `30s` counts as `30s`. Empty, `0s` or `off`: never. An annotation `gpu-webhook.k8s.io/patience` of a pod, or else of "
+        "its namespace, wins.",
+        default=None,
+    ),
 )  # fmt: skip
 
 
@@ -138,11 +171,14 @@ def policy_of(read: Mapping[str, Any]) -> FallbackPolicy:
         max_whole_gpus=read["maxWholeGPUs"],
         min_memory=read["minMemory"],
         min_memory_fraction=Fraction(read["minMemoryFraction"]),
-        grace=read["grace"] if isinstance(read["grace"], float) else _seconds(read["grace"]),
+        grace=read["grace"] if isinstance(read["grace"], float) else seconds_in(read["grace"]),
         transient_taints=tuple(dict.fromkeys(read["passingTaints"])),
         chains={resource: tuple(dict.fromkeys(chain)) for resource, chain in read["chains"].items()},
         autoscaled=frozenset(read["autoscaled"]),
         reject_unmatched=read["unmatched"] == "reject",
         respects_quota=read["quota"] == "respect",
         dra=Dra(read["dra"]),
+        when=When(read["when"]),
+        full_enabled=bool(read["full"] and read["full"]["enabled"]),
+        patience=read["patience"],
     )
