@@ -238,3 +238,29 @@ async def test_labels_that_stay() -> None:
         assert len((await asked(objects)).of("labels")) == told, config
         if told == 2:
             assert "stay on 1 node (n1)" in (await asked(objects)).of("labels")[1].text
+
+
+async def test_cards_that_stay_cut() -> None:
+    """Where the device plugin cuts real cards, what stays of it is told: the slices, the label and the annotations. Nodes that it only reads are not."""
+    plugin = {"app.kubernetes.io/component": "device-plugin"}
+    objects = cluster()
+    volumes = {"template": {"spec": {"volumes": [{"name": "config", "configMap": {"name": "devices"}}]}}}
+    spec = {"selector": {"matchLabels": plugin}, **volumes}
+    objects[DAEMON_SETS].append(object_of("plugin", labels=plugin, spec=spec, status={}))
+    objects[kinds.PODS] += [
+        object_of(f"plugin-{name}", labels=plugin, spec={"nodeName": name, "containers": []})
+        for name in ("gpu-1", "n1")
+    ]
+    objects[kinds.CONFIG_MAPS][1:] = [object_of("devices", data={"devices.yaml": "nvml: {}"})]
+    assert not (await asked(objects)).of("labels")
+    config = {"devices.yaml": "nvml: {migStrategy: mixed, cut: true}"}
+    objects[kinds.CONFIG_MAPS][1:] = [object_of("devices", data=config)]
+    found = (await asked(objects)).one("labels")
+    assert str(found.severity) == "note"
+    assert found.text == (
+        "the cards of 2 nodes (gpu-1, n1) stay cut as the device plugin has cut them (nvml.cut), and MIG mode stays as it is; so do the "
+        "label nvidia.com/mig.config.state, the annotations run.ai/mig-mapping and nvidia.com/mig.config.reason and your "
+        "run.ai/mig.config, and other labels nvidia.com/… where GPU feature discovery does not run: docs/upgrade.md has the commands that "
+        "remove them after the uninstall"
+    )
+    assert found.commands == ("kubectl describe nodes gpu-1 n1",)

@@ -1,7 +1,7 @@
 """Checks before an uninstall: what pods hold of the DRA driver, who waits for it, and what stays in the cluster."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -15,8 +15,12 @@ from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, warning
 from tessera.inventory.presence import Presence
 from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn
 from tessera.protocol.kubernetes.pod import PodMetadata
+from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
+from tessera.protocol.mig.nodes import MAPPING
 
 _MOST_NAMED: Final = 3
 _DESCRIBING: Final = (
@@ -158,7 +162,7 @@ def _key(one: ClaimIn | ClaimTemplateIn) -> tuple[str, str]:
 
 
 def labels(seen: Evidence) -> Iterator[Finding]:
-    """Labels that an uninstall leaves on nodes: the one that chooses the driver, and those of simulated cards."""
+    """What an uninstall leaves on nodes: the label that chooses the driver, those of simulated cards, and what a cut of real ones left."""
     chosen = [node.name for node in seen.nodes if DEVICES_LABEL in node.labels]
     if chosen:
         yield note(
@@ -166,7 +170,7 @@ def labels(seen: Evidence) -> Iterator[Finding]:
             "the uninstall, not before, since the driver leaves a node without it",
             f"kubectl label nodes -l {DEVICES_LABEL} {DEVICES_LABEL}-",
         )
-    simulated = _simulated(seen)
+    simulated = _nodes_of(seen, (*seen.plugins, *seen.dra.drivers), lambda one: one.simulated is not None)
     described = [
         node.name
         for node in seen.nodes
@@ -178,14 +182,25 @@ def labels(seen: Evidence) -> Iterator[Finding]:
             f"({first_of(described, _MOST_NAMED)}): docs/upgrade.md has the commands that remove them after the uninstall",
             f"kubectl get nodes {' '.join(described[:_MOST_NAMED])} --show-labels",
         )
+    cut = sorted(_nodes_of(seen, seen.plugins, lambda one: one.nvml is not None and one.nvml.cut))
+    if cut:
+        yield note(
+            f"the cards of {number_of(len(cut), 'node')} ({first_of(cut, _MOST_NAMED)}) stay cut as the device plugin has cut them "
+            f"(nvml.cut), and MIG mode stays as it is; so do the label {CONFIG_STATE}, the annotations {MAPPING} and {CONFIG_REASON} "
+            f"and your {RUNAI_CONFIG}, and other labels {_DESCRIBING}… where GPU feature discovery does not run: docs/upgrade.md has the "
+            "commands that remove them after the uninstall",
+            f"kubectl describe nodes {' '.join(cut[:_MOST_NAMED])}",
+        )
 
 
-def _simulated(seen: Evidence) -> set[str]:
-    """The nodes where a device plugin or a driver simulates cards."""
+def _nodes_of(
+    seen: Evidence, workloads: Iterable[Workload], chosen: Callable[[DeviceConfiguration], bool]
+) -> set[str]:
+    """The nodes with a device plugin or a driver of such a configuration."""
     found: set[str] = set()
-    for one in (*seen.plugins, *seen.dra.drivers):
+    for one in workloads:
         with suppress(InvalidInput):  # another check reports it
-            if device_config.parse(seen.plugin_configs.get(one.metadata.name, ""), "devices.yaml").simulated:
+            if chosen(device_config.parse(seen.plugin_configs.get(one.metadata.name, ""), "devices.yaml")):
                 selector = (one.spec.selector.match_labels or {}).items()
                 pods = (*seen.plugin_pods, *seen.dra.driver_pods)
                 found |= {
