@@ -125,7 +125,7 @@ def test_layouts_are_carried_out(node: Node) -> None:
         ("nvmlGpuInstanceCreateComputeInstance", False),
     ],
 )
-def test_fault_51_killed_at_a_call(node: Node, call: str, after: bool) -> None:
+def test_fault_49_killed_at_a_call(node: Node, call: str, after: bool) -> None:
     """The process is killed at the call, before or after it took effect: the next start finishes, and the slice that stays is the same."""
     node.layout.write_text(STORY)
     with node.start() as running:
@@ -174,7 +174,7 @@ def test_fault_50_another_program_uses_a_slice(node: Node) -> None:
         running.until(node.is_cut(["1g.18gb"] * 7), what="the rest")
 
 
-def test_fault_51_a_call_that_hangs_holds_up_its_card_alone(node: Node) -> None:
+def test_fault_50_a_call_that_hangs_holds_up_its_card_alone(node: Node) -> None:
     """The other card is cut meanwhile, the state names the call, and the process ends when it is asked to."""
     node.layout.write_text(STORY)
     with node.start() as running:
@@ -188,7 +188,28 @@ def test_fault_51_a_call_that_hangs_holds_up_its_card_alone(node: Node) -> None:
             assert running.stop(timeout=30) == 0
 
 
-def test_fault_49_a_lost_card(node: Node) -> None:
+def test_fault_50_a_read_that_hangs_holds_up_its_card_alone(node: Node) -> None:
+    """At the start and later: the other card is read, offered and cut; the one that hangs is unhealthy with the name of the call, until it comes back."""
+    words = "has not answered for more than 10 s, in nvmlDeviceGetMinorNumber"
+    node.layout.write_text(STORY)
+    with node.driver.hanging("nvmlDeviceGetMinorNumber", card=1), node.start() as running:
+        running.wait_for_log(f"layout pending: card 1 {words}")
+        assert f"1 unhealthy: card-1: {words}" in node.log.read_text()
+        assert node.is_cut(FIRST)()
+        node.driver.no_faults()
+        running.until(node.is_cut(FIRST, 1), what="the card that has answered")
+        running.wait_for_log("layout success")
+        said = node.saying()
+        with node.driver.hanging("nvmlDeviceGetMinorNumber", card=1):
+            running.until(partial(said, "unhealthy: MIG-"), what="the slices of the card that hangs")
+            assert said(f": {words}")
+            node.layout.write_text(ONES)
+            running.until(node.is_cut(["1g.18gb"] * 7), what="the other card")
+            assert node.is_cut(FIRST, 1)()
+        running.until(node.is_cut(["1g.18gb"] * 7, 1), what="the card that is back")
+
+
+def test_fault_51_a_lost_card(node: Node) -> None:
     """Its devices become unhealthy with NVML's words; the other card is cut."""
     node.layout.write_text(STORY)
     with node.start() as running:
@@ -217,7 +238,7 @@ def test_mig_mode(tmp_path: Path) -> None:
         running.until(node.is_cut(FIRST, 1), what="the card that was reset")
 
 
-def test_after_a_reset_of_all_cards_they_are_cut_at_the_start(node: Node) -> None:
+def test_fault_49_after_a_reset_of_all_cards_they_are_cut_at_the_start(node: Node) -> None:
     """As after a reboot: the cards have no slices, and get those of the layout before anything is published."""
     node.layout.write_text(STORY)
     with node.start() as running:

@@ -97,7 +97,7 @@ def test_media_engines_are_named_as_by_gpu_feature_discovery(driver: Driver, tmp
     assert found == theirs
 
 
-def test_an_xid_makes_its_slice_unhealthy_alone(driver: Driver, tmp_path: Path) -> None:
+def test_fault_51_an_xid_makes_its_slice_unhealthy_alone(driver: Driver, tmp_path: Path) -> None:
     """A critical error on one GPU instance concerns that slice, and no other."""
     driver.cut(0, "2g.35gb", "2g.35gb", "3g.71gb")
     with plugin(driver, Machine(tmp_path / "machine", driver), tmp_path, "mixed") as running:

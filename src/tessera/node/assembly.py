@@ -118,7 +118,9 @@ def node_sources(
         from tessera.node.sources.nvml import NvmlSource
         from tessera.node.sources.nvml_library import NvmlLibrary
 
-        nvml = NvmlSource(NvmlLibrary(), configuration.nvml, host_root=settings.host_root)
+        nvml = NvmlSource(
+            NvmlLibrary(), configuration.nvml, host_root=settings.host_root, failed=metrics.failed
+        )
         if configuration.nvml.cut and not only_look:
             from tessera.node.sources.cutting.library import NvmlDriver
             from tessera.node.sources.cutting.source import CutSource

@@ -1,6 +1,7 @@
 """As much of nvidia-ml-py as is used for reading."""
 # ruff: noqa: N802, N815 # the names are NVML's
 
+import threading
 from types import SimpleNamespace
 
 
@@ -26,10 +27,13 @@ class FakePynvml(SimpleNamespace):
         self.open = 0
         self.cards = ["card"]
         self.answers: dict[str, int] = {}  # "card", or "card nvmlDeviceGetName": what it answers instead
+        self.hangs: dict[str, threading.Event] = {}  # likewise: what comes back when the event is set
+        self.stuck: dict[int, str] = {}  # threads that wait for that
         self.registered: list[tuple[str, int]] = []
         self.events = [SimpleNamespace(device="card", eventType=8, eventData=79, gpuInstanceId=0xFFFFFFFF)]
 
     def nvmlInit(self) -> None:
+        self._asked("driver", "nvmlInit")
         if not self.loaded:
             raise FakeError(9)
         self.open += 1
@@ -40,12 +44,20 @@ class FakePynvml(SimpleNamespace):
     def nvmlEventSetCreate(self) -> str:
         return "set"
 
+    def nvmlEventSetFree(self, events: str) -> None:
+        pass
+
     def nvmlDeviceGetCount(self) -> int:
+        self._asked("driver", "nvmlDeviceGetCount")
         if not self.loaded:
             raise FakeError(1)
         return len(self.cards)
 
     def _asked(self, handle: str, call: str) -> None:
+        if hangs := self.hangs.get(handle) or self.hangs.get(f"{handle} {call}"):
+            self.stuck[threading.get_ident()] = handle
+            assert hangs.wait(30)
+            del self.stuck[threading.get_ident()]
         error = self.answers.get(handle) or self.answers.get(f"{handle} {call}")
         if error:
             raise FakeError(error)

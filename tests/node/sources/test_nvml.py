@@ -12,7 +12,8 @@ from tessera.core.devices.device import Device, DeviceNode, Edits, Span
 from tessera.core.mig.layout import Strategy
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.nvml import NvmlSource, mig_minors
-from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlEvent, NvmlLibrary, NvmlMigDevice
+from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice
+from tessera.node.sources.nvml_library import Nvml, NvmlEvent, NvmlLibrary
 from tessera.protocol.configuration.devices import NvmlCards
 from tests.node.sources.fake_pynvml import FakePynvml
 
@@ -39,6 +40,7 @@ class FakeNvml:
         self.list = list(cards)
         self.pending: list[NvmlEvent] = []
         self.looks = 0
+        self.unanswered: dict[str, str] = {}
 
     def cards(self, busy: Collection[str] = ()) -> Sequence[NvmlCard]:
         self.looks += 1
@@ -148,7 +150,7 @@ def problems(devices: Sequence[Device]) -> dict[str, str]:
     return {device.id: device.problem for device in devices if device.problem}
 
 
-def test_events_make_ill_and_quiet_heals() -> None:
+def test_fault_51_events_make_ill_and_quiet_heals() -> None:
     """A critical XID marks the card, or the one slice it names; five quiet minutes heal, without a restart."""
     nvml, clock = FakeNvml(WHOLE, CUT), Clock()
     gpus = source(nvml, clock=clock)
@@ -213,7 +215,7 @@ def test_what_the_library_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert fake.open == 0
 
 
-def test_a_driver_that_is_reloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_50_a_driver_that_is_reloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a driver there is one sentence; when it is back, everything is asked and registered anew."""
     fake = FakePynvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
@@ -244,7 +246,7 @@ LOST = "does not answer: error 15"
 @pytest.mark.parametrize(
     "call", ["", " nvmlDeviceGetUUID", " nvmlDeviceGetMigMode", " nvmlDeviceGetMigDeviceHandleByIndex"]
 )
-def test_fault_49_one_lost_card_does_not_take_the_node_with_it(
+def test_fault_51_one_lost_card_does_not_take_the_node_with_it(
     monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """A card that is lost, at whatever it is asked, keeps its devices as last seen, unhealthy with NVML's words; the others stay.
@@ -269,7 +271,7 @@ def test_fault_49_one_lost_card_does_not_take_the_node_with_it(
     assert fake.open == 1
 
 
-def test_fault_49_a_card_that_was_lost_before_we_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_51_a_card_that_was_lost_before_we_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no name but its number, and is shown as a whole GPU that does not answer; strategy single does not mind it."""
     fake, nvml = library(monkeypatch, "card", "card1")
     fake.answers["card1"] = 15

@@ -1,8 +1,9 @@
 """Real GPUs and MIG devices, as NVIDIA's driver knows them."""
 
+import logging
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,11 @@ from tessera.core.mig.layout import Strategy
 from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlMigDevice
+from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice
+from tessera.node.sources.nvml_library import Nvml
 from tessera.protocol.configuration.devices import NvmlCards
+
+log = logging.getLogger(__name__)
 
 _CARDS_EVERY: Final = 10.0  # seconds: layouts of real cards change rarely, and events are read at every poll
 # After that long without another event a card that answers is taken for well: it was reset, or the fault was passing
@@ -37,12 +41,16 @@ class NvmlSource:
         *,
         host_root: Path = Path("/"),
         clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[str], object] = lambda _: None,
     ) -> None:
+        """`failed` counts what goes wrong."""
         self._nvml = nvml
         self._configuration = configuration
         self._strategy = configuration.strategy
         self._host_root = host_root
         self._clock = clock
+        self._failed = failed
+        self._hanging: Mapping[str, str] = {}  # what of NVML does not come back, and the words for it
         self.cards: Sequence[NvmlCard] = ()  # as they were at the last look
         self._cards_at: float | None = None
         # card and GPU instance → when, what
@@ -63,8 +71,11 @@ class NvmlSource:
     def devices(self, busy: Collection[str] = ()) -> Sequence[Device]:
         """The GPUs and MIG devices that the strategy makes resources of; cards of the UUIDs in `busy` are not asked."""
         now = self._clock()
-        if self._cards_at is None or now - self._cards_at >= _CARDS_EVERY:
-            self.cards, self._cards_at = self._nvml.cards(busy), now
+        if self._cards_at is None or now - self._cards_at >= _CARDS_EVERY or self._nvml.unanswered:
+            try:
+                self.cards, self._cards_at = self._nvml.cards(busy), now
+            finally:
+                self._report_hanging()
         for event in self._nvml.events():
             if event.xid not in _HARMLESS_XIDS:
                 self._faults[event.card, event.gpu_instance] = (now, str(event))
@@ -73,6 +84,17 @@ class NvmlSource:
         if self._strategy is Strategy.SINGLE:
             _check_single(self.cards)
         return [device for card in self.cards for device in self._card_devices(card)]
+
+    def _report_hanging(self) -> None:
+        before, self._hanging = (
+            self._hanging,
+            {what: words for what, words in self._nvml.unanswered.items() if words},
+        )
+        for what in self._hanging.keys() - before.keys():
+            self._failed("nvml")
+            log.warning("NVML, %s: %s; the rest goes on without it", what, self._hanging[what])
+        for what in before.keys() - self._hanging.keys():
+            log.info("NVML, %s: has answered", what)
 
     def _card_devices(self, card: NvmlCard) -> list[Device]:
         if self._strategy is Strategy.NONE or not card.mig_enabled:

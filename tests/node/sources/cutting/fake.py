@@ -10,7 +10,8 @@ from tessera.core.mig.placement import Instance, within_limits
 from tessera.core.mig.product import product_named
 from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.port import InUse, NeedsReset, Refused
-from tessera.node.sources.nvml_library import NvmlCard, NvmlEvent, NvmlMigDevice
+from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice
+from tessera.node.sources.nvml_library import NvmlEvent
 
 H200 = product_named("H200")
 
@@ -160,11 +161,13 @@ class FakeDriver:
     def __init__(self, *cards: FakeCard) -> None:
         self.fakes = {card.uuid: card for card in cards}
         self.open_for_reading = False
+        self.unanswered: dict[str, str] = {}
+        self.instead: dict[str, NvmlCard] = {}  # what is read of some cards
         self.open_at_cut: list[bool] = []  # whether we had the library open when a card was cut
 
     def cards(self, busy: Collection[str] = ()) -> Sequence[NvmlCard]:
         self.open_for_reading = True
-        return [self._card(card) for card in self.fakes.values()]
+        return [self.instead.get(uuid) or self._card(card) for uuid, card in self.fakes.items()]
 
     def events(self) -> Sequence[NvmlEvent]:
         return ()

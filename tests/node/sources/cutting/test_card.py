@@ -190,7 +190,7 @@ def no_fault(name: str, number: int) -> None:
     pass
 
 
-def test_fault_51_killed_at_every_call_of_300_changes() -> None:
+def test_fault_49_killed_at_every_call_of_300_changes() -> None:
     """Whichever call a process was killed at, before or after it took effect: no held slice is lost, and the next start finishes.
 
     Where NVML refuses at that next start, the card is as it was before the first change.

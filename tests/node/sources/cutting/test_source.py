@@ -2,10 +2,11 @@
 
 import asyncio
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,29 +14,25 @@ import pytest
 
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition, transition
+from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Strategy
 from tessera.node.metrics import Metrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.cutting.port import Refused
+from tessera.node.sources.cutting.port import Never, Refused
 from tessera.node.sources.cutting.source import CutSource
 from tessera.node.sources.layout import LayoutStatus, State
 from tessera.node.sources.nvml import NvmlSource
+from tessera.node.sources.nvml_card import NvmlCard
 from tessera.protocol.configuration.devices import NvmlCards
 from tests.node.sources.cutting.fake import FakeCard, FakeDriver
 from tests.node.sources.cutting.test_card import FIRST, SEVEN, layout
+from tests.node.sources.test_hanging import Patience
+from tests.node.sources.test_nvml import Clock
 
 STORY = "2g.35gb=2,3g.71gb=1"
 ONES = "1g.18gb=7"
 SUCCESS = LayoutStatus(State.SUCCESS)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Node:
@@ -222,6 +219,51 @@ def test_fault_50_nvml_refuses(tmp_path: Path) -> None:
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("refusal", "delays"),
+    [(Refused, [60, 120, 240, 480, 960, 1800, 1800]), (Never, [])],
+    ids=["passing", "lasting"],
+)
+def test_fault_50_what_nvml_refused_is_tried_again(
+    tmp_path: Path, refusal: type[Refused], delays: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a minute, then ever more seldom, at last every half an hour; not what it would refuse every time."""
+
+    async def story() -> None:
+        words = "nvmlDeviceCreateGpuInstanceWithPlacement: Unknown Error"
+        tried = [0.0]
+
+        def refuse(name: str, number: int) -> None:
+            """The first slice of every try; what was there before can be made again."""
+            if name == "create" and number > 0 and tried[-1] < node.clock.now:
+                tried.append(node.clock.now)
+                raise refusal(words)
+
+        card = FakeCard().add(*FIRST.instances)
+        node = Node(tmp_path, card)
+        await node.lay_out(STORY)
+        card.fault = refuse
+        assert await node.lay_out(ONES) == LayoutStatus(State.FAILED, f"card 0: {words}")
+        for _ in range(100):
+            await node.poll(60)
+            assert card.cut == FIRST
+        assert [int(found) for found in re.findall(r"tried again in (\d+) s", caplog.text)] == delays
+        gaps = [after - before for before, after in pairwise(tried[1:])]
+        assert all(gap >= delay for gap, delay in zip(gaps, delays, strict=False))
+        assert len(gaps) == max(0, len(delays) - 1)
+        card.fault = lambda name, number: None
+        for _ in range(40):
+            await node.poll(60)
+        if refusal is Refused:
+            assert node.source.status == SUCCESS
+            assert node.offered == {"mig-1g.18gb": 7}
+        else:
+            assert node.source.status == LayoutStatus(State.FAILED, f"card 0: {words}")
+            assert node.offered == {"mig-2g.35gb": 2, "mig-3g.71gb": 1}
+
+    run(story)
+
+
 def test_fault_50_a_program_that_is_no_pod(tmp_path: Path) -> None:
     """`pending` with NVML's words, tried again after 5 s, then ever more seldom, until the program is gone."""
 
@@ -287,7 +329,7 @@ def test_mig_mode_is_switched_only_where_that_is_allowed(tmp_path: Path) -> None
     run(story)
 
 
-def test_a_reset_is_said_and_not_done(tmp_path: Path) -> None:
+def test_fault_50_a_reset_is_said_and_not_done(tmp_path: Path) -> None:
     """MIG mode is set; the card is cut after somebody has reset it."""
 
     async def story() -> None:
@@ -310,7 +352,7 @@ def test_a_reset_is_said_and_not_done(tmp_path: Path) -> None:
     run(story)
 
 
-def test_after_a_reboot_the_cards_are_cut_before_anything_is_published(tmp_path: Path) -> None:
+def test_fault_49_after_a_reboot_the_cards_are_cut_before_anything_is_published(tmp_path: Path) -> None:
     """Slices and journal of the last boot are void: the first devices are those of the layout, and no pod keeps an old one."""
 
     async def story() -> None:
@@ -330,7 +372,7 @@ def test_after_a_reboot_the_cards_are_cut_before_anything_is_published(tmp_path:
     run(story)
 
 
-def test_fault_49_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_fault_51_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> None:
     """It is said; the other card is cut."""
 
     async def story() -> None:
@@ -344,7 +386,7 @@ def test_fault_49_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> Non
     run(story)
 
 
-def test_fault_51_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> None:
+def test_fault_50_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> None:
     """It is reported after 30 s; the other card is cut, and nothing waits for the one that hangs."""
     release = threading.Event()
 
@@ -371,6 +413,64 @@ def test_fault_51_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> N
         run(story)
     finally:
         release.set()
+
+
+def test_fault_50_a_card_that_does_not_say_how_it_can_be_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where NVML does not come back with that, the other card is cut; this one is, when it has."""
+    release = threading.Event()
+
+    async def story() -> None:
+        cards = FakeCard(0), FakeCard(1)
+        node = Node(tmp_path, *cards)
+        threads = set[int]()
+        product = node.driver.product
+
+        def nvmlProfiles(uuid: str) -> Product:  # noqa: N802 # as NVML's are named
+            if uuid == "GPU-0":
+                threads.add(threading.get_ident())
+                release.wait(30)
+            return product(uuid)
+
+        patience = Patience(threads.__contains__)
+        patience.clock = node.clock
+        monkeypatch.setattr(node.driver, "product", nvmlProfiles)
+        node.source._asker = asker = patience.asker()
+        status = await node.lay_out(ONES)
+        assert status == LayoutStatus(
+            State.PENDING, "card 0 has not answered for more than 10 s, in nvmlProfiles"
+        )
+        assert (cards[0].cut.instances, cards[1].cut) == ((), SEVEN)
+        release.set()
+        while asker.at_work:
+            await asyncio.sleep(0.001)
+        assert await node.settle() == SUCCESS
+        assert cards[0].cut == SEVEN
+
+    try:
+        run(story)
+    finally:
+        release.set()
+
+
+def test_fault_50_a_card_that_hung_at_the_start_is_put_back_when_it_answers(tmp_path: Path) -> None:
+    """What a killed process had begun on it is undone where no layout is wanted, as it is at a start."""
+
+    async def story() -> None:
+        card = FakeCard(1).add(*layout("2g.35gb@0"))
+        node = Node(tmp_path, FakeCard(0), card)
+        node.source._journal.begin("GPU-1", FIRST)
+        hung = NvmlCard(1, "", "", 0, minor=1, problem="has not answered for more than 10 s, in nvmlX")
+        node.driver.instead = {"GPU-1": hung}
+        await node.settle()
+        assert card.cut.instances == layout("2g.35gb@0")
+        node.driver.instead = {}
+        await node.poll(10)
+        await node.settle()
+        assert card.cut == FIRST
+
+    run(story)
 
 
 def test_a_second_process_only_reads(tmp_path: Path) -> None:

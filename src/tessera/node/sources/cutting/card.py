@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tessera.core.mig.cutting import Cut, Made, Steps, steps
 from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.journal import Journal
-from tessera.node.sources.cutting.port import InUse, NeedsReset, Refused, Writer
+from tessera.node.sources.cutting.port import InUse, NeedsReset, Never, Refused, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Failed:
     """NVML refused; the card is as it was before, unless the words say otherwise."""
 
     words: str
+    lasting: bool = False  # whether it would refuse the same again
 
 
 Outcome = Done | Busy | ResetNeeded | Failed
@@ -98,7 +99,7 @@ def _put_back(work: "_Cut", before: Cut, journal: Journal, error: Refused) -> Ou
         stuck = "; ".join(work.busy.values())
         return Failed(f"{error}; what was there before could not be put back whole: {stuck}")
     journal.end(work.order.card)
-    return Busy(str(error)) if isinstance(error, InUse) else Failed(str(error))
+    return Busy(str(error)) if isinstance(error, InUse) else Failed(str(error), isinstance(error, Never))
 
 
 class _Cut:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from tessera.core.devices.device import Device
@@ -19,17 +20,16 @@ from tessera.node.sources.cutting.jobs import Job
 from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.port import Driver
 from tessera.node.sources.cutting.reading import devices_by_instance, ids_on, made_on
-from tessera.node.sources.nvml_library import NvmlCard
+from tessera.node.sources.nvml_card import NvmlCard
 
 log = logging.getLogger(__name__)
 
 _FIRST: Final = (
     30.0  # seconds that the first devices wait for cards that have room for slices of their layout
 )
-_AGAIN: Final = (
-    5.0,
-    60.0,
-)  # until a card that some program uses is tried again, doubling from the first to the second
+# Seconds until a card is tried again, doubling from the first to the second: one that some program uses, and one that failed
+_AGAIN: Final = (5.0, 60.0)
+_AFTER_FAILURE: Final = (60.0, 1800.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +37,30 @@ class _Later:
     """A card that is tried again."""
 
     words: str
-    at: float
-    delay: float
+    at: float  # infinite: not before another layout is desired
+    delay: float = inf
 
 
 class Cuts:
     def __init__(
         self, driver: Driver, journal: Journal, changed: asyncio.Event, clock: Callable[[], float]
     ) -> None:
-        self.failed: dict[str, str] = {}  # by the card's UUID: NVML's words
         self._driver = driver
         self._journal = journal
         self._changed = changed
         self._clock = clock
         self._jobs: dict[str, Job] = {}
-        self._later: dict[str, _Later] = {}
-        self.unfinished: dict[
-            str, Cut
-        ] = {}  # cards that a killed process was cutting, and what they were before
+        self._later: dict[str, _Later] = {}  # in use
+        self._failed: dict[str, _Later] = {}
+        # cards that a killed process was cutting, and what they were before
+        self.unfinished: dict[str, Cut] = {}
+        self._begun: set[str] = set()
         self._absent: dict[str, float] = {}  # ids that are on a card and not published, and since when
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The cards that stay as they are for now because NVML refused, by UUID, with its words."""
+        return {uuid: one.words for uuid, one in self._failed.items() if self._clock() < one.at}
 
     @property
     def busy(self) -> frozenset[str]:
@@ -63,13 +68,15 @@ class Cuts:
         return frozenset(self._jobs)
 
     def begin(self, cards: Iterable[NvmlCard]) -> None:
-        """Look for cards that a killed process was cutting; called once, before any is cut."""
-        found = {card.uuid: self._journal.before(card.uuid) for card in cards if card.uuid}
-        self.unfinished = {uuid: before for uuid, before in found.items() if before is not None}
+        """Look for cards that a killed process was cutting; each once, when it is first seen and before it is cut."""
+        for uuid in {card.uuid for card in cards if card.uuid} - self._begun:
+            self._begun.add(uuid)
+            if before := self._journal.before(uuid):
+                self.unfinished[uuid] = before
 
     def forget(self) -> None:
         """Another layout is desired: what was refused may be possible now."""
-        self.failed, self._later = {}, {}
+        self._failed, self._later = {}, {}
 
     def published(self, cards: Iterable[NvmlCard], devices: Iterable[Device]) -> None:
         """These and no others can be given to pods from now on, or are held by them."""
@@ -157,20 +164,27 @@ class Cuts:
         ended = [(uuid, job.outcome) for uuid, job in self._jobs.items() if job.outcome is not None]
         for uuid, outcome in ended:
             del self._jobs[uuid]
-            before, name = self._later.pop(uuid, None), names.get(uuid, uuid)
+            before, failed = self._later.pop(uuid, None), self._failed.pop(uuid, None)
+            name = names.get(uuid, uuid)
             match outcome:
                 case Done():
                     self.unfinished.pop(uuid, None)
                     log.info("%s is cut", name)
                 case Busy(words) | ResetNeeded(words):
-                    delay = min(2 * before.delay, _AGAIN[1]) if before else _AGAIN[0]
-                    self._later[uuid] = _Later(words, self._clock() + delay, delay)
+                    self._later[uuid] = self._next(words, before, _AGAIN)
                     if before is None or before.words != words:
                         log.warning("%s cannot be cut yet, will be tried again: %s", name, words)
-                case Failed(words):
-                    self.failed[uuid] = words
+                case Failed(words, lasting=True):
+                    self._failed[uuid] = _Later(words, inf)
                     log.error("%s cannot be cut: %s", name, words)
+                case Failed(words):
+                    self._failed[uuid] = again = self._next(words, failed, _AFTER_FAILURE)
+                    log.error("%s cannot be cut, will be tried again in %.0f s: %s", name, again.delay, words)
         return bool(ended)
+
+    def _next(self, words: str, before: _Later | None, delays: tuple[float, float]) -> _Later:
+        delay = min(2 * before.delay, delays[1]) if before else delays[0]
+        return _Later(words, self._clock() + delay, delay)
 
 
 def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:

@@ -10,9 +10,11 @@ from tessera.core.mig.cutting import Made
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
-from tessera.node.sources.cutting.port import InUse, NeedsReset, Refused
+from tessera.node.sources.cutting.port import InUse, NeedsReset, Never, Refused
 
 _COMPUTE_PROFILE: Final = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+# By the names of nvidia-ml-py: what the card, the driver or the privilege of our container does not allow
+_NEVER: Final = ("NOT_SUPPORTED", "INVALID_ARGUMENT", "NO_PERMISSION", "FUNCTION_NOT_FOUND")
 _MOST: Final = 16  # instances in one list; no card has more slices
 
 
@@ -57,8 +59,10 @@ class _Calls:
         try:
             return getattr(self.lib, name)(*arguments)
         except self.lib.NVMLError as error:
-            in_use = error.value == self.lib.NVML_ERROR_IN_USE
-            raise (InUse if in_use else Refused)(f"{name}: {error}") from error
+            kind = InUse if error.value == self.lib.NVML_ERROR_IN_USE else Refused
+            if error.value in [getattr(self.lib, f"NVML_ERROR_{one}") for one in _NEVER]:
+                kind = Never
+            raise kind(f"{name}: {error}") from error
 
     def or_none(self, name: str, *arguments: object) -> Any:
         """The answer; None for what this card or driver does not have."""
@@ -131,7 +135,7 @@ class NvmlWriter:
     def create(self, instance: Instance) -> int:
         shape = self.product.shape(instance.profile)
         if shape is None:
-            raise Refused(
+            raise Never(
                 f"{instance.profile} is not a profile of the card; it has {self.product.profile_names}"
             )
         place = self._lib.c_nvmlGpuInstancePlacement_t()
@@ -145,9 +149,7 @@ class NvmlWriter:
         handle = self._instance(gpu_instance)
         whole = self._whole(handle, self._call("nvmlGpuInstanceGetInfo", handle).profileId)
         if whole is None:
-            raise Refused(
-                f"GPU instance {gpu_instance}: NVML offers no compute instance that takes all of it"
-            )
+            raise Never(f"GPU instance {gpu_instance}: NVML offers no compute instance that takes all of it")
         self._call("nvmlGpuInstanceCreateComputeInstance", handle, whole)
 
     def destroy_compute(self, gpu_instance: int, compute_instance: int) -> None:

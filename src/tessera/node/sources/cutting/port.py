@@ -18,6 +18,10 @@ class InUse(Refused):
     """Some program uses the card or the instance."""
 
 
+class Never(Refused):
+    """The card, the driver or our rights do not allow it: the same would be refused again."""
+
+
 class NeedsReset(Refused):
     """The card does it only after a reset or a reboot."""
 

@@ -10,7 +10,7 @@ from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse
-from tessera.node.sources.nvml_library import NvmlCard, NvmlMigDevice
+from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice
 from tessera.node.state import Key
 from tessera.protocol.mig.nodes import MappedDevice
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 from tessera.core.devices.device import Device
@@ -20,6 +21,7 @@ from tessera.kube.rest.client import Client
 from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
+from tessera.node.sources.asking import Asker
 from tessera.node.sources.cutting.cuts import Cuts
 from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
 from tessera.node.sources.cutting.neighbours import Neighbours
@@ -35,7 +37,7 @@ from tessera.node.sources.cutting.reading import (
 from tessera.node.sources.layout import Decided, Layouts, LayoutStatus, State, shortened, staying
 from tessera.node.sources.node_link import NodeLink, decide, report_with
 from tessera.node.sources.nvml import NvmlSource
-from tessera.node.sources.nvml_library import NvmlCard
+from tessera.node.sources.nvml_card import NvmlCard
 from tessera.node.state import Key
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.nodes import gpu_labels
@@ -92,6 +94,7 @@ class CutSource:
         self._cuts = Cuts(driver, self._journal, changed, clock)
         self._path = state_dir / "layout"
         self._layouts = _RealLayouts((), self._path, self._present)
+        self._asker = Asker(clock)
         self._products: dict[str, Product] = {}  # by the card's UUID
         self._decided: Decided | None = None
         self._objection = ""  # why the cards are not ours to cut
@@ -123,10 +126,9 @@ class CutSource:
             self._gpus.look_again()
         await self._look()
         await self._decide()
+        self._cuts.begin(self._gpus.cards)
         goals = self._goals()
         if not self._filled:
-            self._cuts.begin(self._gpus.cards)
-            goals = self._goals()
             self._gpus.close()
             await self._cuts.fill(goals, self._gpus.cards, self._products)
             self._cuts.collect(self._gpus.cards)
@@ -170,12 +172,17 @@ class CutSource:
 
     async def _look(self) -> None:
         self._all = await asyncio.to_thread(self._gpus.devices, self._cuts.busy)
-        for card in self._gpus.cards:
-            if card.uuid and card.uuid not in self._products and not card.problem:
+        new = {
+            card.uuid: partial(self._driver.product, card.uuid)
+            for card in self._gpus.cards
+            if card.uuid and card.uuid not in self._products and not card.problem
+        }
+        if new:
+            for uuid, answer in (await asyncio.to_thread(self._asker.ask, new)).items():
                 try:
-                    self._products[card.uuid] = await asyncio.to_thread(self._driver.product, card.uuid)
+                    self._products[uuid] = answer.result()
                 except Refused as error:
-                    log.warning("card %d: NVML does not say how it can be cut: %s", card.index, error)
+                    log.warning("card %s: NVML does not say how it can be cut: %s", uuid, error)
         products = [self._products.get(card.uuid) for card in self._gpus.cards]
         # the cards of a node are alike: another one stands for one that does not answer, which is not cut
         some = next(filter(None, products), None)
@@ -218,7 +225,7 @@ class CutSource:
         if self._objection or card.problem:
             return self._objection or card.problem
         if card.uuid not in self._products:
-            return "does not say how it can be cut"
+            return self._asker.unanswered.get(card.uuid) or "does not say how it can be cut"
         if wanted and card.mig_enabled != wanted.mig_enabled and not self._switch_mode:
             return f"has MIG mode {'on' if card.mig_enabled else 'off'}, and nvml.switchMode is not set"
         return unreadable(card)
