@@ -178,7 +178,7 @@ def test_plan_and_apply(h200: NvidiaNode, node_namespace: str, tmp_path: Path) -
 
 
 def test_a_failing_layout_is_put_back(h200: NvidiaNode) -> None:
-    """A card refuses in the middle of the cut: the node gets its old layout back, and plugin and GPU Feature Discovery with it."""
+    """A card refuses in the middle of the cut: the node gets its old layout back, and plugin and GPU Feature Discovery with it, and is uncordoned."""
     cluster, driver, kubeconfig = h200.cluster, h200.driver, f"--kubeconfig={h200.cluster.kubeconfig}"
     devices, config = h200.devices, h200.labels[CONFIG]
     layouts = [sorted(driver.layout(card)) for card in driver.cards]
@@ -190,7 +190,8 @@ def test_a_failing_layout_is_put_back(h200: NvidiaNode) -> None:
 
     healing = threading.Thread(target=heal)
     healing.start()
-    done = tessera("mig", "apply", "2g.35gb=3", cluster.node_name, "--yes", kubeconfig, timeout=250)
+    options = ("--cordon", "--yes", kubeconfig)
+    done = tessera("mig", "apply", "2g.35gb=3", cluster.node_name, *options, timeout=250)
     healing.join()
     assert done.returncode == 1, done.stdout + done.stderr
     assert "put back: mig-manager reports failed" in done.stdout
@@ -198,6 +199,7 @@ def test_a_failing_layout_is_put_back(h200: NvidiaNode) -> None:
     assert (h200.labels[CONFIG], h200.labels[STATE]) == (config, "success")
     assert [sorted(driver.layout(card)) for card in driver.cards] == layouts
     assert h200.labels["nvidia.com/gpu.deploy.device-plugin"] == "true"
+    assert not cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["spec"].get("unschedulable")
 
 
 def test_what_mig_manager_leaves_paused(h200: NvidiaNode, node_namespace: str) -> None:

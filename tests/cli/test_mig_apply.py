@@ -404,3 +404,34 @@ def test_refused(apply, args, err):
     assert err is None or told == err
     assert "Traceback" not in told
     assert not [request for request in apply.cluster.server.requests if request.method == "PATCH"]
+
+
+def test_cordon(apply):
+    """The node is cordoned while it changes; who is waited for, or evicted, is shown before."""
+    code, out, err = apply("1g.10gb=2", "gpu-0", "--yes", "--cordon")
+    assert (code, out.splitlines()[-1]) == (0, "1 done")
+    assert err.splitlines()[:2] == ["gpu-0: cordoned", "gpu-0: run.ai/mig.config written"]
+    assert not apply.cluster.node("gpu-0")["spec"].get("unschedulable")
+    apply.cluster.add(pod("train", "gpu-1", MIG + "2g.20gb"))
+    code, out, _ = apply("1g.10gb=2", "gpu-1", "--dry-run", "--drain")
+    assert (code, out.splitlines()[-1]) == (0, "  these pods are evicted from gpu-1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--cordon", "--no-wait"],
+            "--cordon and --drain uncordon the nodes at the end: use them without --no-wait",
+        ),
+        (
+            ["--drain", "--when-in-use=refuse"],
+            "--drain evicts the pods that --when-in-use=refuse refuses a node for: use one of them",
+        ),
+    ],
+)
+def test_cordon_that_makes_no_sense(apply, options, message):
+    """Options that contradict each other are refused."""
+    code, _, err = apply("1g.10gb=2", "gpu-0", "--yes", *options)
+    assert code == 2
+    assert message in " ".join(err.split())

@@ -142,7 +142,7 @@ def test_fault_52_an_entry_that_a_person_has_just_added(roll_out):
 
 def test_fault_52_an_entry_that_never_arrives(roll_out, monkeypatch):
     """After three minutes `failed` counts: the label is put back, and the entry removed."""
-    monkeypatch.setattr("tessera.rollout.rollout._LATE", 0.3)
+    monkeypatch.setattr("tessera.rollout.rollout.LATE", 0.3)
     roll_out.manager.arrives = lambda: False
     found = roll_out(THREES, "gpu-0")
     assert found.ended["gpu-0"] == (

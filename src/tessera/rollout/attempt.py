@@ -16,7 +16,11 @@ from tessera.rollout.progress import Watched, offered_by, progress_of
 from tessera.rollout.writing import NotShown, Overtaken, paused, resume, write
 
 NO_CONFIGURATION: Final = "tessera-try-again"  # names nothing: mig-manager answers `failed`, and cuts nothing
-_ENDED: Final = ("success", "failed")  # what mig-manager says when it has ended
+ENDED: Final = ("success", "failed")  # what mig-manager says when it has ended
+# seconds: the kubelet syncs a ConfigMap every minute, plus what its cache keeps; mig-manager may not know a new entry until then
+LATE: Final = 180.0
+TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
+TO_CLEAR: Final = 240.0  # the same where mig-manager cuts, and the device plugin leaves and comes back
 
 
 class Attempt:
@@ -118,7 +122,7 @@ class Attempt:
         await write(self._client, change, self.ours, away, None)
 
         def answered(one: NodeIn) -> bool:
-            return change.value_of(one) != change.after and gpu_node(one).state in _ENDED
+            return change.value_of(one) != change.after and gpu_node(one).state in ENDED
 
         await node.until(answered, self.between)
         node.states.clear()
@@ -131,9 +135,9 @@ class Attempt:
         def back(one: NodeIn) -> bool:
             return offered_by(one) == self.change.offered
 
-        await node.until(lambda one: back(one) or bool(paused(one, *_ENDED)), seconds)
+        await node.until(lambda one: back(one) or bool(paused(one, *ENDED)), seconds)
         if node.node is not None and not back(node.node):
-            await self._resume(node.node, *_ENDED)
+            await self._resume(node.node, *ENDED)
         return await node.until(back, seconds)
 
     async def _resume(self, node: NodeIn, *states: str) -> None:

@@ -6,10 +6,9 @@ mig-manager's ConfigMap lacks is added before the first node, and what no node n
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -20,41 +19,30 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
-from tessera.rollout.attempt import Attempt
+from tessera.protocol.mig.rollouts import Owner
+from tessera.rollout.attempt import LATE, TO_CLEAR, TO_COME_BACK, Attempt
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
 from tessera.rollout.in_use import holders, named, uses_of
+from tessera.rollout.machine.alone import Alone
+from tessera.rollout.machine.values import How, Outcome
+from tessera.rollout.outcomes import NodeRollout, RolloutResult, ended
 from tessera.rollout.progress import Watched, watched
 from tessera.rollout.writing import NotShown, Overtaken, write
 
 T = TypeVar("T")
 
 _WRITTEN_AGAIN: Final = "the old layout is written again"
-_TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
 _TO_FOLLOW: Final = 10.0  # until a node is seen for the first time; then it is written to all the same
-_TO_CLEAR: Final = 240.0  # the same where mig-manager cuts, and the device plugin leaves and comes back
-# seconds: the kubelet syncs a ConfigMap every minute, plus what its cache keeps; mig-manager may not know a new entry until then
-_LATE: Final = 180.0
-
-
-class RolloutResult(StrEnum):
-    """How the rollout ended for a node."""
-
-    DONE = "done"
-    WRITTEN = "written"  # and not waited for
-    PUT_BACK = "put back"  # failed or interrupted, and the node has its old layout again
-    FAILED = "failed"  # and nothing of ours is left to put back, or it could not be
-    REFUSED = "refused"  # and nothing was written
-    NOT_BEGUN = "not begun"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRollout:
-    """What became of a node."""
+class Cordon:
+    """Nodes are cordoned while they change, in whose name, and what is done about pods that hold devices which go."""
 
-    node: str
-    result: RolloutResult
-    reason: str = ""
+    owner: Owner
+    drain: bool = False
+    seconds: float = 1800.0  # for pods to let go
 
 
 class InUse(TesseraError):
@@ -95,6 +83,7 @@ class Rollout:
         timeout: float | None,
         report: Callable[[str], None],
         when_in_use: WhenInUse | None = None,  # None: as each node has it
+        cordon: Cordon | None = None,  # None: nodes are not cordoned
     ) -> None:
         self.outcomes: dict[str, NodeRollout] = {}
         self._client = client
@@ -102,6 +91,7 @@ class Rollout:
         self._timeout = timeout  # None: do not wait
         self._report = report
         self._when_in_use = when_in_use
+        self._cordon = cordon
         self._stopped = False
         self._config_map: ConfigMap | None = None
         self._late_until = 0.0
@@ -126,7 +116,7 @@ class Rollout:
         try:
             if self._config_map is not None and (added := await self._config_map.add(self._ours)):
                 self._report(f"{found.manager}: {', '.join(added)} added")
-            self._late_until = asyncio.get_running_loop().time() + _LATE
+            self._late_until = asyncio.get_running_loop().time() + LATE
             await self._carry_out_all(changes)
         finally:
             await _to_the_end(self._remove_unused([*self._ours, *found.replaced]))
@@ -157,6 +147,8 @@ class Rollout:
             self._report(f"configurations that no node uses could not be removed: {error}")
 
     async def _carry_out(self, change: Change) -> NodeRollout:
+        if self._cordon is not None and self._timeout is not None:
+            return await self._carry_out_cordoned(change, self._cordon, self._timeout)
         ours = False  # whether something of ours may stand on the node
         attempt = self._attempt(change)
         try:
@@ -186,6 +178,26 @@ class Rollout:
         self._report(f"{change.node}: done")
         return NodeRollout(change.node, RolloutResult.DONE)
 
+    async def _carry_out_cordoned(self, change: Change, cordon: Cordon, timeout: float) -> NodeRollout:
+        how = How(drain=cordon.drain, drain_timeout=cordon.seconds, timeout=timeout)
+        alone = Alone(self._client, change, cordon.owner, how, self._report, self._ensure(change))
+        work: asyncio.Future[Outcome] | None = None
+        try:
+            if self._when_in_use is WhenInUse.REFUSE and not change.written:
+                await self._until_free(change)
+            work = asyncio.ensure_future(alone.run())
+            return ended(change.node, await asyncio.shield(work))
+        except (InUse, KubeError, InvalidInput, NotWritten) as error:
+            result = RolloutResult.REFUSED if isinstance(error, InUse) else RolloutResult.FAILED
+            return NodeRollout(change.node, result, str(error))
+        except asyncio.CancelledError:
+            self._stopped = True
+            self.outcomes[change.node] = NodeRollout(change.node, RolloutResult.FAILED, "interrupted")
+            if work is not None:
+                alone.interrupt()
+                self.outcomes[change.node] = ended(change.node, await work)
+            raise
+
     @asynccontextmanager
     async def _followed(self, change: Change) -> AsyncIterator[Watched]:
         """The node, followed from before the write, so that no state is missed; not at all where nobody waits for it."""
@@ -200,10 +212,14 @@ class Rollout:
         """A configuration of ours may be new to mig-manager: this rollout has added it, or a person just before."""
         if not (change.label and change.after.startswith(OURS)):
             return Attempt(self._client, change, self._report)
-        ensure = None
-        if self._config_map is not None and change.after in self._ours:
-            ensure = partial(self._config_map.add, {change.after: self._ours[change.after]})
+        ensure = self._ensure(change)
         return Attempt(self._client, change, self._report, late_until=self._late_until, ensure=ensure)
+
+    def _ensure(self, change: Change) -> Callable[[], Awaitable[object]] | None:
+        """What sees that mig-manager's ConfigMap has a configuration of ours."""
+        if self._config_map is None or change.after not in self._ours:
+            return None
+        return partial(self._config_map.add, {change.after: self._ours[change.after]})
 
     async def _until_free(self, change: Change) -> None:
         """Wait until no pod holds devices that would go, or refuse; who reads an annotation waits by itself."""
@@ -254,7 +270,7 @@ class Rollout:
         if outcome.result is not RolloutResult.PUT_BACK or self._timeout is None:
             return outcome
         self._report(f"{change.node}: not taken, {_WRITTEN_AGAIN}")
-        seconds = min(self._timeout, _TO_CLEAR if change.label else _TO_COME_BACK)
+        seconds = min(self._timeout, TO_CLEAR if change.label else TO_COME_BACK)
         async with watched(self._client, change.node) as node:
             there = await attempt.come_back(node, seconds)
         back = "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not applied after {seconds:g} s"

@@ -8,16 +8,17 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import warn
-from tessera.cli.mig.applying import How, apply_changes, apply_plan
+from tessera.cli.mig.applying import How, apply_changes, apply_plan, caller
 from tessera.cli.mig.sources import cards_option, product_option, read_text
 from tessera.core.mig.geometry import Product
 from tessera.kube.object_files import naming
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.plans import read_plan
+from tessera.protocol.mig.rollouts import Owner
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import changes_of
-from tessera.rollout.rollout import MaxUnavailable
+from tessera.rollout.rollout import Cordon, MaxUnavailable
 
 _DRY_RUNS: Final = ("none", "client", "server")
 
@@ -71,6 +72,14 @@ class _BareDryRun(click.Command):
     type=click.Choice([one.value for one in WhenInUse]),
     show_default="refuse where NVIDIA's MIG manager cuts, else wait",
 )
+@option("--cordon", "Cordon each node while it changes, and wait for pods that hold devices which would go.")
+@option("--drain", "The same, and evict these pods; PodDisruptionBudgets are respected.")
+@option(
+    "--drain-timeout",
+    "With --cordon or --drain: how long the pods may take to let go.",
+    type=Duration(),
+    default="30m",
+)
 @cluster_options
 def command(
     layout: str | None,
@@ -88,6 +97,9 @@ def command(
     timeout: float,
     wait: bool,
     when_in_use: str | None,
+    cordon: bool,
+    drain: bool,
+    drain_timeout: float,
     cluster: ClusterChoice,
 ) -> int:
     """Give nodes a MIG layout: show what changes first, and write it when you agree.
@@ -102,10 +114,14 @@ def command(
     state and in what it offers, before the next. A node that does not gets its old layout back, and the rest stays as it is.
     The same command again continues where it stopped.
 
+    With --cordon no new pods come to a node while it changes; what the command has begun stands in an annotation of the node, so
+    that the same command continues it, even after a kill. A node that was cordoned before stays so.
+
     \b
     tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
     tessera mig apply layout.yaml -l pool=training --max-unavailable 25% --yes
     tessera mig apply layout.yaml -l pool=training --dry-run
+    tessera mig apply layout.yaml -l pool=training --drain --drain-timeout 1h
     tessera mig apply all-balanced gpu-1 --label
     tessera mig plan --from-pending -o json > plan.json; tessera mig apply --plan plan.json
 
@@ -115,7 +131,18 @@ def command(
     with naming("--max-unavailable"):
         at_once = MaxUnavailable.parse(max_unavailable)
     in_use = WhenInUse(when_in_use) if when_in_use else None
-    how = How(yes, dry_run, at_once, timeout if wait else None, in_use)
+    if (cordon or drain) and not wait:
+        raise click.UsageError(
+            "--cordon and --drain uncordon the nodes at the end: use them without --no-wait"
+        )
+    if drain and in_use is WhenInUse.REFUSE:
+        raise click.UsageError(
+            "--drain evicts the pods that --when-in-use=refuse refuses a node for: use one of them"
+        )
+    cordoned = Cordon(Owner(caller()), drain, drain_timeout) if cordon or drain else None
+    if cordoned is not None and in_use is None:
+        in_use = WhenInUse.WAIT
+    how = How(yes, dry_run, at_once, timeout if wait else None, in_use, cordoned)
     if plan is not None:
         if layout or selector.strip() or config or label or parted or product or cards:
             raise click.UsageError(

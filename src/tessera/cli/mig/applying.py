@@ -1,6 +1,9 @@
 """What `tessera mig apply` and `tessera mig plan --apply` share: what changes is shown, confirmed, and rolled out."""
 
 import difflib
+import getpass
+import os
+import socket
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,8 +22,9 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.mig.edited import entries_text, own_copy
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap
+from tessera.rollout.outcomes import NodeRollout
 from tessera.rollout.planned import planned_changes
-from tessera.rollout.rollout import MaxUnavailable, NodeRollout, Rollout
+from tessera.rollout.rollout import Cordon, MaxUnavailable, Rollout
 from tessera.rollout.writing import refusal
 from tessera.serving.ending import Signalled, until_signalled
 
@@ -39,11 +43,21 @@ class How:
     at_once: MaxUnavailable = ONE
     timeout: float | None = TIMEOUT  # None: do not wait
     when_in_use: WhenInUse | None = None  # None: as each node's way has it
+    cordon: Cordon | None = None  # None: nodes are not cordoned
 
     def check(self, instead: str = "--dry-run to see what would change", *, stdin_read: bool = False) -> None:
         """Refuse to begin where somebody must be asked, and nobody can be."""
         if self.dry_run == "none" and not self.yes and (stdin_read or not sys.stdin.isatty()):
             raise click.UsageError(f"no terminal to ask for confirmation: use --yes, or {instead}")
+
+
+def caller() -> str:
+    """Who calls the command, for other people who find it on a node."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user has no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: How) -> int:
@@ -105,6 +119,7 @@ async def _roll_out(client: Client, found: Changes, how: How) -> int:
         timeout=how.timeout,
         report=warn,
         when_in_use=how.when_in_use,
+        cordon=how.cordon,
     )
     try:
         await until_signalled(rollout.run(found))
@@ -130,6 +145,8 @@ def _describe(found: Changes, how: How, style: Style) -> Iterator[str]:
                 yield "  " + style.note(f"warning: {change.node}: {risk}")
             if change.risks and (how.when_in_use or change.when_in_use) is WhenInUse.REFUSE:
                 yield "  " + style.note(f"{change.node} is refused while these pods run")
+            if change.risks and how.cordon is not None and how.cordon.drain:
+                yield "  " + style.note(f"these pods are evicted from {change.node}")
     already = [change.node for change in found.changes if change.written and not change.refused]
     if already:
         yield f"{_nodes(already)}: no change, the layout is the same"

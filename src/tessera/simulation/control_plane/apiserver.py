@@ -35,6 +35,8 @@ _LIMITS: Final = Limits(
 # an update elsewhere leaves their status alone
 _HAS_STATUS: Final = frozenset({kinds.NODES, kinds.NAMESPACES, kinds.PODS, kinds.RESOURCE_CLAIMS})
 
+_SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -121,7 +123,7 @@ class ApiServer:
                 return Stream(self.watch(target, query))
             case "GET", False:
                 return Response(self._lists.read(store, kind, namespace, query))
-            case "POST", False:
+            case "POST", _ if not name or target.subresource == "eviction":
                 return await self._create(request, target, store)
             case "PUT", True:
                 return _updated(store, target, _document(request))
@@ -134,7 +136,7 @@ class ApiServer:
                 for stored in store.list(kind, namespace):
                     if selector is None or selector(stored.document):
                         store.delete(kind, stored.key[1], stored.key[0])
-                return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+                return _json(_SUCCESS)
         raise StatusError(405, "MethodNotAllowed", f"{request.method} is not supported here")
 
     def target(self, path: str) -> Target:
@@ -155,6 +157,9 @@ class ApiServer:
 
     async def _create(self, request: Request, target: Target, store: Store) -> Response:
         document = _document(request)
+        if target.name:  # an eviction; there are no budgets here
+            store.delete(target.kind, target.name, target.namespace)
+            return _json(_SUCCESS)
         if target.namespace:  # a review names it, and so do the objects that come out of one
             document.setdefault("metadata", {}).setdefault("namespace", target.namespace)
         admitted = Admitted(document)

@@ -1,0 +1,104 @@
+"""A stand-in for the device plugin on nodes that are only objects: it answers to layouts as the plugin does, in state and in what is allocatable."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from e2e.cluster.api import ApiError, Object
+from e2e.cluster.client import Client
+from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.mig.product import product_named
+from tessera.protocol.mig import documents as mig
+
+Refusal = Callable[[str, str], str]
+NODES = "/api/v1/nodes"
+CARDS = [product_named("H200")] * 2
+LABELS = {
+    "nvidia.com/gpu.product": "NVIDIA-H200",
+    "nvidia.com/gpu.memory": "143771",
+    "nvidia.com/gpu.count": "2",
+    "nvidia.com/mig.strategy": "mixed",
+}
+BEFORE = """\
+version: v1
+mig-configs:
+  selected:
+  - {devices: [0, 1], mig-enabled: true, mig-devices: [3g.71gb, 3g.71gb]}
+"""
+
+
+def add_gpu_node(cluster: Client, name: str, pool: str) -> None:
+    """A node with two cards, cut into halves."""
+    labels = {**LABELS, "pool": pool, mig.CONFIG_STATE: "success"}
+    has = mig.read_layout(BEFORE, CARDS).resources()
+    cluster.add_node(name, allocatable=dict(has), labels=labels, annotations={mig.RUNAI_CONFIG: BEFORE})
+
+
+class StandInCutter:
+    """Cuts the nodes of a pool as their annotation says, until the test is done; what it cut is in `cuts`."""
+
+    def __init__(self, cluster: Client, pool: str) -> None:
+        self.refuses: Refusal = lambda node, text: ""  # why it does not take this one
+        self.dead: set[str] = set()  # nodes where nobody answers
+        self.cuts: Counter[tuple[str, str]] = Counter()  # by node and layout
+        self.most_cordoned = 0
+        self._cordoned: set[str] = set()
+        self._cluster, self._pool = cluster, pool
+        self._asked: dict[str, str] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(30.0)
+
+    def _run(self) -> None:
+        query = {"labelSelector": f"pool={self._pool}"}
+        listed = self._cluster.api.get(NODES, **query)
+        for node in listed["items"]:
+            self._asked[node["metadata"]["name"]] = _asked(node)
+        version = listed["metadata"]["resourceVersion"]
+        while not self._stop.is_set():
+            for event in self._cluster.api.watch(NODES, timeout=1.0, resourceVersion=version, **query):
+                node = event["object"]
+                version = node["metadata"]["resourceVersion"]
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    self._see(node)
+
+    def _see(self, node: Object) -> None:
+        name, asked = node["metadata"]["name"], _asked(node)
+        (self._cordoned.add if node["spec"].get("unschedulable") else self._cordoned.discard)(name)
+        self.most_cordoned = max(self.most_cordoned, len(self._cordoned))
+        if self._asked.get(name) == asked or name in self.dead:
+            return
+        self._asked[name] = asked
+        self.cuts[name, asked] += 1
+        try:
+            self._answer(node, asked)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def _answer(self, node: Object, asked: str) -> None:
+        name = node["metadata"]["name"]
+        if reason := self.refuses(name, asked):
+            said = {"labels": {mig.CONFIG_STATE: "failed"}, "annotations": {mig.CONFIG_REASON: reason}}
+            self._cluster.api.patch(f"{NODES}/{name}", {"metadata": said})
+            return
+        has = mig.read_layout(asked, CARDS).resources()
+        none = {one: None for one in node["status"]["allocatable"] if is_whole_or_mig(one)}
+        self._cluster.set_allocatable(name, {**none, **has})
+        shown = {"labels": {mig.CONFIG_STATE: "success"}, "annotations": {mig.CONFIG_REASON: None}}
+        self._cluster.api.patch(f"{NODES}/{name}", {"metadata": shown})
+
+
+def _asked(node: Object) -> str:
+    return str(node["metadata"].get("annotations", {}).get(mig.RUNAI_CONFIG, ""))

@@ -1,0 +1,122 @@
+"""What a node says about a rollout of its layout: two annotations.
+
+`tessera.dev/rollout` stands there while the rollout is under way, and holds all that must survive a restart. `tessera.dev/rollout-result` says
+why the last one did not end well; the next one removes it.
+"""
+
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from tessera.core.errors import InvalidInput
+from tessera.protocol.kubernetes.objects import decoder
+from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
+
+ROLLOUT: Final = "tessera.dev/rollout"
+RESULT: Final = "tessera.dev/rollout-result"
+
+
+class Phase(StrEnum):
+    """How far a node's rollout is."""
+
+    CORDONED = "Cordoned"  # no new pods come; those that hold devices which go are waited for
+    WRITTEN = "Written"  # the new layout is on the node, which is to show it
+    RETRYING = (
+        "Retrying"  # mig-manager did not know the configuration yet: its label names another, for a moment
+    )
+    PUTTING_BACK = "PuttingBack"  # the old layout is on the node again, which is to show it
+
+
+class Result(StrEnum):
+    """How a node's rollout ended."""
+
+    DONE = "Done"
+    FAILED = "Failed"  # the node did not take the layout
+    IN_USE = "InUse"  # pods did not let go of devices in time
+    NOT_READY = "NotReady"  # the node is dead
+    OVERTAKEN = "Overtaken"  # another client changed the node meanwhile
+    CANCELLED = "Cancelled"  # it was no longer wanted, before anything was written
+    NOT_BEGUN = "NotBegun"  # the node had its slot, and was not cordoned
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who rolls out: a MigLayout, by its name and UID; or `mig apply`, by who called it, without a UID."""
+
+    name: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"MigLayout {self.name}" if self.uid else f"tessera mig apply ({self.name})"
+
+
+class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A rollout that is under way; times are Unix time."""
+
+    owner: Owner
+    phase: Phase
+    since: float  # of the phase
+    until: float  # then the phase has taken too long
+    timeout: float  # seconds that the node may take to show its layout
+    after: str  # what is to be written
+    before: str | None = None  # what was there
+    label: bool = False  # into mig-manager's label; else into the annotation
+    state: str = ""  # the state of the old layout
+    cordoned: bool = False  # the node was cordoned before, and stays so
+    drain: bool = False  # evict the pods that hold devices which go
+    touched: tuple[str, ...] | None = None  # the resources of which devices go; None: any may
+    offered: dict[str, int] = {}  # what the node had
+    expected: dict[str, int] | None = None  # what it will have; None: unknown
+    late: float = 0.0  # until then mig-manager may not know the configuration yet
+    tries: int = 0  # how often its label was changed away and back
+    begun: bool = False  # mig-manager was seen at work
+    result: Result = Result.DONE  # while it is put back: how it ends
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        return PARTED_CONFIG if self.label else RUNAI_CONFIG
+
+    @property
+    def target(self) -> str:
+        return target_of(self.key, self.after)
+
+
+class RolloutEnd(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A rollout that did not end well."""
+
+    owner: Owner
+    target: str
+    result: Result
+    at: float
+    reason: str = ""
+
+
+def target_of(key: str, value: str) -> str:
+    """A short name of what was to be written."""
+    return sha256(f"{key}={value}".encode()).hexdigest()[:12]
+
+
+_record: Final = decoder(RolloutRecord)
+_end: Final = decoder(RolloutEnd)
+
+
+def read_record(text: str) -> RolloutRecord:
+    """`InvalidInput` for an annotation that is none of ours."""
+    try:
+        return _record(text.encode("utf-8", "replace"))
+    except InvalidInput as error:
+        raise InvalidInput(f"annotation {ROLLOUT}: {error}") from error
+
+
+def read_end(text: str) -> RolloutEnd | None:
+    """None for an annotation that is none of ours: such a node is tried again."""
+    try:
+        return _end(text.encode("utf-8", "replace"))
+    except InvalidInput:
+        return None
+
+
+def written(one: RolloutRecord | RolloutEnd) -> str:
+    return msgspec.json.encode(one).decode()

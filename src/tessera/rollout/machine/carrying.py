@@ -1,0 +1,89 @@
+"""Reads a node, and carries out the steps of its rollout."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.kube.errors import ApiError
+from tessera.kube.rest.client import Client, PatchType
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.nodes import decode_node
+from tessera.protocol.kubernetes.pod import decode_pod
+from tessera.rollout.config_map import MANAGER
+from tessera.rollout.in_use import uses_of
+from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
+
+_TOO_MANY: Final = 429  # as the API server answers where a PodDisruptionBudget allows no eviction now
+
+
+class Carrier:
+    """Reads and writes nodes for rollouts; `fence` is called before every write, and raises where nothing may be written any more."""
+
+    def __init__(self, client: Client, fence: Callable[[], None] = lambda: None) -> None:
+        self._client = client
+        self._fence = fence
+        self._refused: dict[str, str] = {}  # by node: why a pod was not evicted
+
+    async def look(self, name: str) -> NodeSnapshot | None:
+        """A node and what its pods hold, as they are now; None where there is no such node."""
+        try:
+            node = decode_node(await self._client.get(path_of("v1", "nodes", name=name)))
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            self._refused.pop(name, None)
+            return None
+        return NodeSnapshot(node, await uses_of(self._client, name), self._refused.get(name, ""))
+
+    async def write(
+        self, seen: NodeSnapshot, patch: Patch, ensure: Callable[[], Awaitable[object]] | None = None
+    ) -> bool:
+        """Write to a node; False where it has changed since it was seen, or is gone. `ensure` sees that mig-manager has the configuration."""
+        if patch.cuts and ensure is not None:
+            await ensure()
+        self._fence()
+        try:
+            await self._client.patch(
+                path_of("v1", "nodes", name=seen.name), patch.body, PatchType.MERGE, MANAGER
+            )
+        except ApiError as error:
+            if not (error.is_conflict or error.is_not_found):
+                raise
+            return False
+        if patch.outcome is not None:
+            self._refused.pop(seen.name, None)
+        return True
+
+    async def evict(self, seen: NodeSnapshot, evict: Evict) -> None:
+        """Evict pods from a node, as far as PodDisruptionBudgets allow it now."""
+        refused = ""
+        for pod in evict.pods:
+            refused = await self._evicted(seen.name, pod) or refused
+        self._refused[seen.name] = refused
+
+    async def _evicted(self, node: str, pod: str) -> str:
+        """Why a pod was not evicted; empty where it was, or need not be any more."""
+        namespace, _, name = pod.partition("/")
+        path = path_of("v1", "pods", namespace=namespace, name=name)
+        try:
+            found = decode_pod(await self._client.get(path))
+            if found.spec.node_name != node or found.metadata.deletion_timestamp:
+                return ""
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": namespace},
+                "deleteOptions": {"preconditions": {"uid": found.metadata.uid}},  # no successor of its name
+            }
+            self._fence()
+            async with self._client.stream("POST", f"{path}/eviction", body=body) as answer:
+                await answer.read_all()
+        except InvalidInput as error:
+            return f"{pod} cannot be read: {error}"
+        except ApiError as error:
+            if error.is_not_found or error.is_conflict:
+                return ""
+            if error.code == _TOO_MANY:
+                return f"{pod} is not evicted: {error.message}"
+            return f"{pod} cannot be evicted: {error}"
+        return ""

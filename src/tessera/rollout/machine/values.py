@@ -1,0 +1,96 @@
+"""What a rollout reads of a node, and what it does to it: values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tessera.core.devices.capacity import PodUse
+from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.mig.nodes import GpuNode, gpu_node
+from tessera.protocol.mig.rollouts import ROLLOUT, Result, RolloutRecord, read_record
+from tessera.rollout.progress import offered_by
+
+
+@dataclass(frozen=True)
+class NodeSnapshot:
+    """A node at one moment."""
+
+    node: NodeIn
+    uses: Sequence[PodUse] = ()  # what its pods hold of GPUs
+    refused: str = ""  # why the API server lately evicted none of them
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+    @cached_property
+    def gpus(self) -> GpuNode:
+        return gpu_node(self.node)
+
+    @cached_property
+    def offered(self) -> Mapping[str, int]:
+        return offered_by(self.node)
+
+    @property
+    def cordoned(self) -> bool:
+        return bool(self.node.spec.unschedulable)
+
+    @property
+    def ready(self) -> bool:
+        return self.node.status.ready
+
+    @property
+    def record(self) -> RolloutRecord | None:
+        """The rollout that is under way; `InvalidInput` where the annotation cannot be read."""
+        text = (self.node.metadata.annotations or {}).get(ROLLOUT)
+        return None if text is None else read_record(text)
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a node is changed; times in seconds."""
+
+    drain: bool = False
+    drain_timeout: float = 1800.0  # for pods to let go
+    timeout: float = 600.0  # for the node to show its layout
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a node's rollout ended."""
+
+    result: Result
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One write to the node."""
+
+    body: dict[str, Any]
+    told: str = ""
+    cuts: bool = False  # the node gets its new layout by it
+    outcome: Outcome | None = None  # where the rollout ends with it
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict these pods, by namespace/name."""
+
+    pods: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnderWay:
+    """The node has no rollout."""
+
+
+NextStep = Patch | Evict | Waiting
+Step = NextStep | NotUnderWay

@@ -1,0 +1,217 @@
+"""One node's rollout, step by step, in a world that stands still in between."""
+
+from typing import Any
+
+import pytest
+
+from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Result, read_end
+from tessera.rollout.machine.step import begin, step
+from tessera.rollout.machine.values import Evict, How, NotUnderWay, Patch, Waiting
+from tessera.simulation.control_plane.kinds import NODES
+from tests.inventory.objects import LAYOUT
+from tests.rollout.machine.world import World, asked
+
+OWNER = Owner("inference", "uid-1")
+HOW = How(drain=False, drain_timeout=1800.0, timeout=600.0)
+
+
+class Rollout:
+    """A rollout of one node, each step carried out at once."""
+
+    def __init__(self, how=HOW, *, cordoned=False, owner=OWNER):
+        self.world = World("gpu-0")
+        if cordoned:
+            self.world.cordon("gpu-0")
+        seen = self.world.look("gpu-0")
+        assert self.world.write(seen, begin(seen, self.world.change("gpu-0"), owner, how, self.world.now))
+
+    def step(self, seconds: float = 0.0, **options: Any) -> Any:
+        """The next step, some seconds later."""
+        self.world.now += seconds
+        seen = self.world.look("gpu-0")
+        found = step(seen, self.world.now, **options)
+        if isinstance(found, Patch):
+            assert self.world.write(seen, found)
+        if isinstance(found, Evict):
+            self.world.evict(found)
+        return found
+
+    @property
+    def node(self):
+        return self.world.store.get(NODES, "gpu-0").document
+
+    @property
+    def phase(self) -> Any:
+        record = self.world.record("gpu-0")
+        return record and record.phase
+
+    @property
+    def end(self):
+        text = self.node["metadata"]["annotations"].get(RESULT)
+        return text and read_end(text)
+
+
+def test_from_the_cordon_to_the_end():
+    """A node is cordoned, written to, seen to show its layout, and uncordoned; nothing of ours is left on it."""
+    one = Rollout()
+    assert one.world.cordoned("gpu-0")
+    assert one.phase == "Cordoned"
+    assert one.step().told == "run.ai/mig.config written"
+    assert one.phase == "Written"
+    assert "nvidia.com/mig.config.state" not in one.node["metadata"]["labels"]
+    assert isinstance(one.step(), Waiting)
+    one.world.answer("gpu-0")
+    assert one.step().outcome.result is Result.DONE
+    assert not one.world.cordoned("gpu-0")
+    assert {ROLLOUT, RESULT}.isdisjoint(one.node["metadata"]["annotations"])
+    assert one.step() == NotUnderWay()
+
+
+def test_a_node_that_was_cordoned_before_stays_so():
+    """Who cordoned it will uncordon it."""
+    one = Rollout(cordoned=True)
+    one.step()
+    one.world.answer("gpu-0")
+    assert one.step().outcome.result is Result.DONE
+    assert one.world.cordoned("gpu-0")
+
+
+def test_a_layout_that_is_refused():
+    """The old layout is written again, and the node is uncordoned when it shows it; why stays on the node."""
+    one = Rollout()
+    one.step()
+    one.world.answer("gpu-0", "no room")
+    assert one.step() == Waiting("no room"), "it may be of the old layout still"
+    assert one.step(6.0).told == "no room; the old layout is written again"
+    assert asked(one.node) == LAYOUT
+    assert one.world.cordoned("gpu-0")
+    one.world.answer("gpu-0")
+    reason = "no room; the old layout is back"
+    assert one.step().outcome.reason == reason
+    assert not one.world.cordoned("gpu-0")
+    assert (one.end.result, one.end.reason, one.end.owner) == (Result.FAILED, reason, OWNER)
+
+
+def test_a_node_that_never_answers():
+    """After its time the old layout is written again; the node is uncordoned even if it does not show that either."""
+    one = Rollout()
+    one.step()
+    one.world.edit("gpu-0", {"status": {"allocatable": {"nvidia.com/mig-2g.20gb": "0"}}})
+    assert isinstance(one.step(599.0), Waiting)
+    assert one.step(1.0).told.startswith(
+        "the layout is not applied after 600 s: waiting for the node's state"
+    )
+    assert isinstance(one.step(59.0), Waiting)
+    assert one.step(1.0).outcome.result is Result.FAILED
+    assert one.end.reason.endswith("the old layout is written again, and not applied after 60 s")
+    assert not one.world.cordoned("gpu-0")
+
+
+def test_fault_39_pods_that_hold_devices():
+    """They are waited for and named; after its time the node is uncordoned as it was."""
+    one = Rollout()
+    one.world.add_pod("train", "gpu-0")
+    waiting = "waiting for pods that hold devices which go: default/train (1 × 2g.20gb)"
+    assert one.step(1799.0) == Waiting(waiting)
+    assert one.step(1.0).outcome.result is Result.IN_USE
+    assert (asked(one.node), one.world.cordoned("gpu-0")) == (LAYOUT, False)
+    one = Rollout()
+    one.world.add_pod("train", "gpu-0")
+    one.step()
+    one.world.end_pod("train")
+    assert one.step().cuts
+
+
+def test_drain():
+    """Only pods that hold devices which go are evicted; what the API server refuses is tried again."""
+    one = Rollout(How(drain=True, drain_timeout=60.0))
+    one.world.add_pod("train", "gpu-0")
+    one.world.add_pod("other", "gpu-0", "nvidia.com/mig-1g.10gb")
+    one.world.budget = False
+    assert one.step().pods == ("default/train",)
+    assert one.step(59.0).pods == ("default/train",)
+    one.world.budget = True
+    one.step()
+    assert one.step().cuts
+
+
+def test_fault_38_changed_by_hand():
+    """What another client writes meanwhile is left as it is; an uncordoned node is not cut."""
+    one = Rollout()
+    one.world.cordon("gpu-0", None)
+    found = one.step().outcome
+    assert found.result is Result.OVERTAKEN
+    assert found.reason == "it was uncordoned meanwhile, before anything was written"
+    assert asked(one.node) == LAYOUT
+    one = Rollout()
+    one.step()
+    one.world.edit("gpu-0", {"metadata": {"annotations": {"run.ai/mig.config": "3g.30gb=2"}}})
+    assert one.step().outcome.reason == "another client changed run.ai/mig.config meanwhile; left as it is"
+    assert (asked(one.node), one.world.cordoned("gpu-0")) == ("3g.30gb=2", False)
+    one = Rollout()
+    one.step()
+    one.world.cordon("gpu-0", None)
+    one.world.answer("gpu-0")
+    assert one.step().outcome.result is Result.DONE, "once it is written, it is seen through"
+
+
+def test_fault_38_a_node_that_dies():
+    """It is waited for; then the old layout is written and the node uncordoned, and the failure is the node's."""
+    one = Rollout()
+    one.world.ready("gpu-0", "Unknown")
+    assert one.step(1799.0) == Waiting("the node is not ready")
+    assert one.step(1.0).outcome.result is Result.NOT_READY
+    one = Rollout()
+    one.step()
+    one.world.edit("gpu-0", {"status": {"allocatable": {"nvidia.com/mig-2g.20gb": "0"}}})
+    one.world.ready("gpu-0", "Unknown")
+    assert "the node is not ready" in one.step(600.0).told
+    assert one.step(60.0).outcome.result is Result.NOT_READY
+    assert (asked(one.node), one.world.cordoned("gpu-0")) == (LAYOUT, False)
+
+
+def test_no_longer_wanted():
+    """Before anything is written the rollout ends, without a trace; after that it is seen through."""
+    one = Rollout()
+    assert one.step(cancelled="deleted").outcome.result is Result.CANCELLED
+    assert (one.end, one.world.cordoned("gpu-0"), asked(one.node)) == (None, False, LAYOUT)
+    one = Rollout()
+    one.step()
+    assert isinstance(one.step(cancelled="deleted"), Waiting)
+
+
+def test_an_annotation_that_is_not_ours():
+    """Nothing is done to a node whose annotation cannot be read."""
+    one = Rollout()
+    one.world.edit("gpu-0", {"metadata": {"annotations": {ROLLOUT: "{"}}})
+    found = step(one.world.look("gpu-0"), one.world.now)
+    assert isinstance(found, Waiting)
+    assert found.reason.endswith("remove the annotation, and uncordon the node yourself")
+
+
+def test_mig_apply_leaves_no_result():
+    """Its caller sees how it ended."""
+    one = Rollout(owner=Owner("ann@host"))
+    one.world.cordon("gpu-0", None)
+    assert one.step().outcome.result is Result.OVERTAKEN
+    assert one.end is None
+
+
+@pytest.mark.parametrize("phase", ["cordon", "write", "end"])
+def test_a_stale_step_does_nothing(phase):
+    """Whoever acts on a node as it was before gets a conflict: no node is cordoned, cut or uncordoned twice."""
+    world = World("gpu-0")
+    seen = world.look("gpu-0")
+    first: Any = begin(seen, world.change("gpu-0"), OWNER, HOW, world.now)
+    assert world.write(seen, first)
+    if phase != "cordon":
+        seen = world.look("gpu-0")
+        first = step(seen, world.now)
+        assert world.write(seen, first)
+    if phase == "end":
+        world.answer("gpu-0")
+        seen = world.look("gpu-0")
+        first = step(seen, world.now)
+        assert world.write(seen, first)
+    assert not world.write(seen, first)
+    assert len(world.cuts) == (phase != "cordon")

@@ -1,0 +1,243 @@
+"""`mig apply --cordon` and `--drain`: rollouts on nodes that are cordoned meanwhile."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tessera.kube.rest.client import Client
+from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner, read_record
+from tessera.rollout.attempt import Attempt
+from tessera.rollout.change import Wanted, WhenInUse
+from tessera.rollout.changes import changes_of
+from tessera.rollout.machine.alone import Alone
+from tessera.rollout.machine.carrying import Carrier
+from tessera.rollout.machine.step import begin
+from tessera.rollout.machine.values import How
+from tessera.rollout.rollout import Cordon, Rollout
+from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.store import StatusError
+from tests.build import MIG
+from tests.inventory.objects import LAYOUT, node, pod
+from tests.kube.apiserver import status
+from tests.kube.served import served  # noqa: F401 # a fixture
+from tests.rollout import mig_manager
+from tests.rollout.conftest import BIG
+from tests.rollout.mig_manager import FakeMigManager
+from tests.rollout.plugin import FakePlugin
+
+ONES = "1g.10gb=2"
+ME = Owner("ann@host")
+
+
+@pytest.fixture
+def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
+    """Gives a layout to nodes of three that answer, each cordoned meanwhile."""
+    served.add(*(node(f"gpu-{number}", BIG, "NVIDIA-H200", layout=LAYOUT) for number in range(3)))
+    monkeypatch.setattr(Attempt, "settles", 0.05)
+    monkeypatch.setattr(Alone, "polls", 0.05)
+
+    def call(
+        *names, drain=False, seconds=20.0, timeout=20.0, when=WhenInUse.WAIT, interrupted=None, left=None
+    ):
+        told = runner.told = list[str]()
+
+        async def work():
+            async with Client(served.server.cluster) as client:
+                wanted = Wanted(mig.read(ONES), None, label=False, text=ONES)
+                found = await changes_of(client, wanted, names, LabelSelector.parse(""))
+                if left is not None:
+                    await left(client, found.changes[0])
+                rollout = Rollout(
+                    client,
+                    at_once=1,
+                    timeout=timeout,
+                    report=told.append,
+                    when_in_use=when,
+                    cordon=Cordon(ME, drain, seconds),
+                )
+                running = asyncio.ensure_future(rollout.run(found))
+                while interrupted and not interrupted():
+                    await asyncio.sleep(0.01)
+                if interrupted:
+                    running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                return rollout
+
+        rollout = asyncio.run(work())
+        ended = {name: (str(one.result), one.reason) for name, one in rollout.outcomes.items()}
+        return SimpleNamespace(ended=ended, told=told)
+
+    runner: Any = call
+    runner.cluster, runner.plugin = served, FakePlugin(served)
+    return runner
+
+
+def cordoned(roll_out, name):
+    return bool(roll_out.cluster.node(name)["spec"].get("unschedulable"))
+
+
+def annotations(roll_out, name):
+    return roll_out.cluster.node(name)["metadata"]["annotations"]
+
+
+def test_cordoned_while_it_changes(roll_out):
+    """A node is cordoned before it is written to, and uncordoned when it shows its layout; nothing is left on it."""
+    seen = []
+    store = roll_out.cluster.server.store
+    roll_out.plugin.on_layout = lambda name, _: seen.append(store.get(NODES, name).document["spec"])
+    assert roll_out("gpu-0", "gpu-1").ended == {"gpu-0": ("done", ""), "gpu-1": ("done", "")}
+    assert seen == [{"unschedulable": True}] * 2
+    assert not cordoned(roll_out, "gpu-0")
+    assert ROLLOUT not in annotations(roll_out, "gpu-0")
+    assert roll_out.told[:2] == ["gpu-0: cordoned", "gpu-0: run.ai/mig.config written"]
+    assert roll_out("gpu-0").ended == {"gpu-0": ("done", "")}, "again: there is nothing to do"
+    assert roll_out.told == []
+
+
+def test_drain(roll_out):
+    """Pods that hold devices which go are evicted, as soon as their PodDisruptionBudget allows it; who is waited for is told."""
+    roll_out.cluster.add(pod("train", "gpu-0", MIG + "2g.20gb"), pod("other", "gpu-0", MIG + "1g.10gb"))
+    left = [3]
+
+    def refuse(request):
+        if request.path.endswith("/eviction") and left[0]:
+            left[0] -= 1
+            return status(StatusError(429, "TooManyRequests", "the budget train needs 1 healthy pods"))
+        return None
+
+    roll_out.cluster.server.intercept = refuse
+    assert roll_out("gpu-0", drain=True).ended == {"gpu-0": ("done", "")}
+    waited = "gpu-0: waiting for pods that hold devices which go: default/train (1 × 2g.20gb)"
+    assert waited in roll_out.told
+    assert f"{waited}; default/train is not evicted: the budget train needs 1 healthy pods" in roll_out.told
+    pods = roll_out.cluster.call(lambda: roll_out.cluster.server.store.list(PODS))
+    assert [one.key[1] for one in pods] == ["other"]
+
+
+def test_pods_that_do_not_let_go(roll_out):
+    """Without a drain they are waited for; after its time the node is uncordoned as it was, and the next node has its turn."""
+    roll_out.cluster.add(pod("train", "gpu-0", MIG + "2g.20gb"))
+    found = roll_out("gpu-0", "gpu-1", seconds=0.3)
+    text = "pods still hold devices that would go: default/train (1 × 2g.20gb)"
+    assert found.ended == {"gpu-0": ("refused", text), "gpu-1": ("done", "")}
+    assert not cordoned(roll_out, "gpu-0")
+    found = roll_out("gpu-0", when=WhenInUse.REFUSE)
+    assert found.ended["gpu-0"][0] == "refused"
+    assert found.told == [], "and it is not even cordoned"
+
+
+def test_refused(roll_out):
+    """A layout that a node refuses is put back, the node is uncordoned, and no further node begins."""
+    roll_out.plugin.refuses = lambda name, text: "no room" if "1g.10gb" in text else ""
+    found = roll_out("gpu-0", "gpu-1")
+    assert found.ended == {
+        "gpu-0": ("put back", "no room; the old layout is back"),
+        "gpu-1": ("not begun", ""),
+    }
+    assert (annotations(roll_out, "gpu-0")["run.ai/mig.config"], cordoned(roll_out, "gpu-0")) == (
+        LAYOUT,
+        False,
+    )
+
+
+def test_interrupted(roll_out):
+    """What is under way is put back, and the node uncordoned; a node that only waits for pods is uncordoned as it was."""
+    roll_out.plugin.absent.add("gpu-0")
+    found = roll_out("gpu-0", interrupted=lambda: "gpu-0: run.ai/mig.config written" in roll_out.told)
+    assert found.ended == {"gpu-0": ("put back", "interrupted; the old layout is back")}
+    assert (annotations(roll_out, "gpu-0")["run.ai/mig.config"], cordoned(roll_out, "gpu-0")) == (
+        LAYOUT,
+        False,
+    )
+    roll_out.cluster.add(pod("train", "gpu-1", MIG + "2g.20gb"))
+    found = roll_out("gpu-1", interrupted=lambda: any("waiting for pods" in one for one in roll_out.told))
+    assert found.ended == {"gpu-1": ("failed", "interrupted")}
+    assert not cordoned(roll_out, "gpu-1")
+
+
+def test_left_by_a_command_that_was_killed(roll_out):
+    """The same command again continues it, and uncordons the node at the end."""
+
+    async def leave(client, change):
+        carrier = Carrier(client)
+        seen: Any = await carrier.look("gpu-0")
+        assert await carrier.write(seen, begin(seen, change, Owner("bob@host"), How(), client.clock.wall()))
+
+    assert roll_out("gpu-0", left=leave).ended == {"gpu-0": ("done", "")}
+    assert not cordoned(roll_out, "gpu-0")
+    assert "gpu-0: cordoned" not in roll_out.told
+
+
+def test_another_rollout_on_the_node(roll_out):
+    """A node that a MigLayout changes now is left alone."""
+
+    async def leave(client, change):
+        carrier = Carrier(client)
+        seen: Any = await carrier.look("gpu-0")
+        owner = Owner("inference", "uid-1")
+        assert await carrier.write(seen, begin(seen, change, owner, How(), client.clock.wall()))
+
+    assert roll_out("gpu-0", left=leave).ended == {"gpu-0": ("failed", "MigLayout inference is changing it")}
+    assert read_record(annotations(roll_out, "gpu-0")[ROLLOUT]).owner.uid == "uid-1"
+
+
+@pytest.fixture
+def operated(served, monkeypatch):  # noqa: F811 # the fixture
+    """A node that mig-manager cuts gets a layout that has no configuration yet, and is cordoned meanwhile."""
+    served.add(mig_manager.node("gpu-0"))
+    for name, seconds in {"settles": 0.05, "pause": 0.05, "between": 1.0}.items():
+        monkeypatch.setattr(Attempt, name, seconds)
+    monkeypatch.setattr(Alone, "polls", 0.05)
+
+    def call(timeout=20.0):
+        told = list[str]()
+
+        async def work():
+            async with Client(served.server.cluster) as client:
+                wanted = Wanted(mig.read("3g.40gb=2"), None, label=False, text="3g.40gb=2")
+                found = await changes_of(client, wanted, ["gpu-0"], LabelSelector.parse(""))
+                cordon = Cordon(ME)
+                rollout = Rollout(client, at_once=1, timeout=timeout, report=told.append, cordon=cordon)
+                await rollout.run(found)
+                return rollout.outcomes["gpu-0"]
+
+        outcome = asyncio.run(work())
+        return SimpleNamespace(ended=(str(outcome.result), outcome.reason), told=told)
+
+    runner: Any = call
+    runner.cluster, runner.manager = served, FakeMigManager(served)
+    return runner
+
+
+def test_fault_52_a_configuration_that_arrives_late(operated):
+    """mig-manager's `failed` for a configuration that it cannot know yet is tried again, on the cordoned node; nothing is left of it."""
+    left = [2]
+
+    def arrives():
+        left[0] -= len([name for _, name in operated.manager.seen if name.startswith("tessera-")]) > 1
+        return left[0] <= 0
+
+    operated.manager.arrives = arrives
+    found = operated()
+    assert found.ended == ("done", "")
+    assert any("It may not have tessera-" in one for one in found.told)
+    assert "gpu-0: nvidia.com/mig.config written again" in found.told
+    assert not cordoned(operated, "gpu-0")
+    assert ROLLOUT not in (operated.cluster.node("gpu-0")["metadata"].get("annotations") or {})
+
+
+def test_fault_52_mig_manager_fails(operated):
+    """The old configuration is put back, DaemonSets that mig-manager left paused come back, and the node is uncordoned."""
+    operated.manager.succeeded = True
+    operated.manager.fails = lambda node, config: config.startswith("tessera-")
+    found = operated()
+    reason = "mig-manager reports failed; its log says why; the old layout is back"
+    assert found.ended == ("put back", reason)
+    labels = operated.cluster.node("gpu-0")["metadata"]["labels"]
+    assert labels["nvidia.com/mig.config"] == "all-1g.10gb"
+    assert labels["nvidia.com/gpu.deploy.device-plugin"] == "true"
+    assert not cordoned(operated, "gpu-0")
