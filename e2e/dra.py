@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,6 +38,7 @@ def start(
     *options: str,
     name: str = "dra-driver",
     crash_at: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> Running:
     """The driver of the cluster's node, as a process on this machine."""
     return Running(
@@ -52,17 +53,22 @@ def start(
         *options,
         log=tmp_path / f"{name}.log",
         module="e2e.crashing_driver" if crash_at else "tessera",
-        environment={**os.environ, "CRASH_AT": crash_at},
+        environment={**(environment or os.environ), "CRASH_AT": crash_at},
     )
 
 
 @contextmanager
 def driver(
-    cluster: ClusterWithNode, namespace: str, tmp_path: Path, config: Path, *options: str
+    cluster: ClusterWithNode,
+    namespace: str,
+    tmp_path: Path,
+    config: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """The driver, with its slices there; at the end the namespace's pods end while it still runs, and the slices go."""
     try:
-        with start(cluster, tmp_path, config, *options) as running:
+        with start(cluster, tmp_path, config, *options, environment=environment) as running:
             running.wait_for_log("registered with the kubelet")
             running.until(lambda: slices(cluster), what="ResourceSlices")
             try:

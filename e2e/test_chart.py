@@ -60,6 +60,12 @@ _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
         {
             "draDriver": {
                 "enabled": True,
+                "config": {"nvml": {"migStrategy": "mixed", "cut": True, "partitioning": "dynamic"}},
+            }
+        },
+        {
+            "draDriver": {
+                "enabled": True,
                 "config": {"simulated": _SIMULATED, "static": [_STATIC]},
                 "classes": {"profiles": ["1g.18gb", "1g.18gb+me"], "extendedResources": True},
             },
@@ -335,6 +341,30 @@ def test_privilege_only_where_real_cards_are_cut(helm: Helm, cut: bool) -> None:
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch", "patch"]},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
         ]
+
+
+@pytest.mark.parametrize("nvml", [{"cut": True}, {"cut": True, "partitioning": "dynamic"}])
+def test_privilege_of_the_dra_driver_only_where_claims_cut_real_cards(
+    helm: Helm, nvml: dict[str, Any]
+) -> None:
+    """`nvml.cut` alone is the device plugin's: the driver then only reads. With `dynamic` it has what cutting needs, on its own node."""
+    cuts = "partitioning" in nvml
+    driver = {"enabled": True, "config": {"nvml": {"migStrategy": "mixed", **nvml}}}
+    found = [
+        one
+        for one in helm.render({"draDriver": driver, "webhook": {"enabled": False}})
+        if one["metadata"]["name"].startswith("tessera-dra-driver")
+    ]
+    (container,) = next(one for one in found if one["kind"] == "DaemonSet")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["securityContext"].get("privileged", False) is cuts
+    assert ("NVIDIA_MIG_CONFIG_DEVICES" in {one["name"] for one in container["env"]}) is cuts
+    (role,) = [one for one in found if one["kind"] == "ClusterRole"]
+    (nodes,) = [rule["verbs"] for rule in role["rules"] if rule["resources"] == ["nodes"]]
+    assert nodes == (["get", "list", "watch", "patch"] if cuts else ["get"])
+    policies = {one["metadata"]["name"] for one in found if one["kind"] == "ValidatingAdmissionPolicy"}
+    assert ("tessera-dra-driver-own-node" in policies) is cuts
 
 
 def test_the_page_is_not_open(helm: Helm) -> None:

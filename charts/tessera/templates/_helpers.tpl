@@ -188,6 +188,17 @@ before the first {id} or {n}. NVML's devices are in /dev and described in /proc/
 {{- toYaml (default .Values.devicePlugin.config .Values.draDriver.config) -}}
 {{- end -}}
 
+{{/* Whether the DRA driver cuts real cards; empty: it does not. */}}
+{{- define "tessera.draCuts" -}}
+{{- $nvml := default dict (fromYaml (include "tessera.draConfig" .)).nvml -}}
+{{- if and $nvml.cut (eq (default "static" $nvml.partitioning) "dynamic") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether the DRA driver follows its node's layout annotation, and writes what became of it; empty: it does not. */}}
+{{- define "tessera.draWritesNode" -}}
+{{- if or (hasKey (fromYaml (include "tessera.draConfig" .)) "simulated") (include "tessera.draCuts" .) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "tessera.draServiceAccountName" -}}
 {{- if .Values.draDriver.serviceAccount.create -}}
 {{- default .Values.draDriver.name .Values.draDriver.serviceAccount.name -}}

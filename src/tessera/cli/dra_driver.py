@@ -25,8 +25,9 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
 def command(node: NodeChoice, list_only: bool) -> int:
     """Offer this node's devices by dynamic resource allocation (DRA), and prepare the claims that get them.
 
-    Devices come from the same configuration as the device plugin's. A node has one of the two, never both. Needs Kubernetes
-    1.34, and 1.36 for taints of devices that are unhealthy or leaving.
+    Devices come from the same configuration as the device plugin's. A node has one of the two, never both. With partitioning:
+    dynamic, simulated cards and, with nvml.cut: true, real ones are cut as claims ask for it. Needs Kubernetes 1.34, and 1.36 for
+    that and for taints of devices that are unhealthy or leaving.
     """
     if list_only:
         return _list(node)

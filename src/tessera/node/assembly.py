@@ -19,9 +19,10 @@ from tessera.node.sources.static import StaticSource
 from tessera.protocol.configuration.devices import DeviceConfiguration
 
 if TYPE_CHECKING:
+    from tessera.node.sources.cutting.on_demand import OnDemandSource
     from tessera.node.sources.cutting.source import CutSource
 
-    LaidOut = SimulatedSource | CutSource  # a source whose cards are cut by a layout
+    LaidOut = SimulatedSource | CutSource | OnDemandSource  # a source whose cards are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,12 @@ class NodeSources:
         sources: Iterable[Source],
         laid_out: "LaidOut | None" = None,
         changed: asyncio.Event | None = None,
+        on_demand: "OnDemandSource | None" = None,
     ) -> None:
-        """`laid_out`: the one among the sources whose cards are cut by a layout."""
+        """`laid_out`: the one among the sources whose cards are cut by a layout, or as claims ask for it; `on_demand`: if these are real."""
         self.changed = changed or asyncio.Event()
         self.laid_out = laid_out
+        self.on_demand = on_demand
         self._sources = tuple(sources)
         self._last: dict[Source, Sequence[Device]] = {}
 
@@ -97,8 +100,9 @@ def node_sources(
     *,
     only_look: bool = False,
 ) -> NodeSources:
-    """`only_look`: no real card is cut, whatever the configuration says."""
+    """`only_look`: no real card is cut by a layout, whatever the configuration says; a source itself cuts nothing as claims ask for it."""
     changed = asyncio.Event()
+    on_demand = None
     sources: list[Source] = []
     if configuration.static:
         sources.append(InThread(StaticSource(configuration.static, settings.host_root).devices))
@@ -121,7 +125,24 @@ def node_sources(
         nvml = NvmlSource(
             NvmlLibrary(), configuration.nvml, host_root=settings.host_root, failed=metrics.failed
         )
-        if configuration.nvml.cut and not only_look:
+        if configuration.nvml.dynamic is not None:
+            from tessera.node.sources.cutting.library import NvmlDriver
+            from tessera.node.sources.cutting.on_demand import OnDemandSource
+
+            laid_out = on_demand = OnDemandSource(
+                nvml,
+                NvmlDriver(),
+                node=settings.node,
+                state_dir=settings.state_dir,
+                metrics=metrics,
+                profiles=configuration.nvml.dynamic,
+                switch_mode=configuration.nvml.switch_mode,
+                client=client,
+                layout_file=settings.layout_file,
+                changed=changed,
+            )
+            sources.append(laid_out)
+        elif configuration.nvml.cut and not only_look:
             from tessera.node.sources.cutting.library import NvmlDriver
             from tessera.node.sources.cutting.source import CutSource
 
@@ -141,4 +162,4 @@ def node_sources(
             sources.append(InThread(nvml.devices))
     if configuration.fault_file:
         sources = [FaultySource(source, Path(configuration.fault_file)) for source in sources]
-    return NodeSources(sources, laid_out, changed)
+    return NodeSources(sources, laid_out, changed, on_demand)

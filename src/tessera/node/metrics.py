@@ -25,6 +25,7 @@ class NodeMetrics:
         self._clock = clock
         self._devices: dict[tuple[str, ...], int] = {}
         self._failures = Counts("what")
+        self.cuts = Counts("result", known=[("done",), ("failed",)])  # of real cards, as claims ask for it
         self._layout: dict[tuple[str, ...], int] = {}
         self._layout_since: float | None = None
 
@@ -139,6 +140,8 @@ class DraMetrics(NodeMetrics):
         )
         text = "Registrations with the kubelet."
         yield self.registrations.family(f"{self.prefix}_registrations_total", text)
+        text = "Cuts of real cards for claims: done, or not all of it."
+        yield self.cuts.family(f"{self.prefix}_cuts_total", text)
         yield from super().families()
         yield from process_metrics()
 

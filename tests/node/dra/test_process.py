@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,9 +117,14 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    root: Path, configuration: str = CONFIGURATION, *, pod: str = "", **status: Any
+    root: Path,
+    configuration: str = CONFIGURATION,
+    *,
+    pod: str = "",
+    begin: Callable[[Cluster], Awaitable[object]] | None = None,
+    **status: Any,
 ) -> AsyncIterator[Cluster]:
-    """A driver that runs on a node of a cluster."""
+    """A driver that runs on a node of a cluster; `begin` is called before it starts."""
     async with MisbehavingApiServer() as server:
         await server.start()
         metadata = {"name": NODE, "uid": "n-1", "labels": {"tessera.dev/devices": "dra"}}
@@ -132,6 +137,8 @@ async def cluster(
             node = NodeDriver(parsed, settings, client)
             found = Cluster(root, server, client, node)
             server.intercept = found.answer_for_claims
+            if begin:
+                await begin(found)
             task = asyncio.create_task(node.run())
             try:
                 yield found

@@ -226,3 +226,21 @@ def test_cutting_real_cards() -> None:
     ]
     with pytest.raises(InvalidInputs, match=r"nvml\.switchMode: only with cut: true"):
         parse("nvml: {switchMode: true}")
+
+
+def test_cutting_real_cards_on_demand() -> None:
+    """`partitioning: dynamic` names profiles or takes all; it needs `cut`, which is the permission to cut real cards."""
+    every = parse("nvml: {migStrategy: mixed, cut: true, partitioning: dynamic}").nvml
+    some = parse("nvml: {migStrategy: mixed, cut: true, partitioning: dynamic, profiles: [2g.35gb]}").nvml
+    read = parse("nvml: {migStrategy: mixed, cut: true}").nvml
+    assert every is not None
+    assert some is not None
+    assert read is not None
+    assert (every.dynamic, read.dynamic) == ((), None)
+    assert [*map(str, some.dynamic or ())] == ["2g.35gb"]
+    for text, error in (
+        ("partitioning: dynamic", r"nvml\.partitioning: dynamic cuts real cards: set cut: true as well"),
+        ("profiles: [2g.35gb]", r"nvml\.profiles: only with partitioning: dynamic"),
+    ):
+        with pytest.raises(InvalidInputs, match=error):
+            parse(f"nvml: {{{text}}}")

@@ -169,7 +169,7 @@ class Assignment:
         for device in self.devices:
             if device.env_list:
                 listed.setdefault(device.env_list, []).append(device.id)
-        return {name: ",".join(ids) for name, ids in listed.items()}
+        return {name: ",".join(dict.fromkeys(ids)) for name, ids in listed.items()}
 
     @property
     def edits(self) -> Edits:

@@ -6,6 +6,7 @@ slicing. People write `H200` or `A100-40GB`.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from tessera.core.errors import InvalidInput
@@ -19,6 +20,7 @@ _SUFFIX: Final = re.compile(r"(-mig-[0-9a-z.+-]+|-shared)+$")
 _GIGABYTES: Final = re.compile(r"([1-9]\d{0,4})gb?")
 
 
+@lru_cache(maxsize=256)
 def find_product(text: str, memory_mib: int | None = None) -> Product | None:
     """The product that a label means, told apart by the card's memory where the label leaves it open."""
     plain = _plain(text)

@@ -53,10 +53,12 @@ class Plugin(Poller):
         sources: NodeSources | None = None,
     ) -> None:
         """`sources`: where they are not those of the configuration."""
-        if configuration.simulated and configuration.simulated.dynamic is not None:
-            raise InvalidInput(
-                "simulated.partitioning: dynamic needs `tessera dra-driver`: a device plugin cannot cut slices on demand"
-            )
+        for name in ("simulated", "nvml"):
+            cards = getattr(configuration, name)
+            if cards and cards.dynamic is not None:
+                raise InvalidInput(
+                    f"{name}.partitioning: dynamic needs `tessera dra-driver`: a device plugin cannot cut slices on demand"
+                )
         metrics = Metrics()
         self._recorder = Recorder(client, _COMPONENT, instance=settings.node) if client else None
         if self._recorder is not None:

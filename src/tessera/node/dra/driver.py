@@ -44,6 +44,9 @@ _NOTICE: Final = 3.0
 _MODE_EVERY: Final = 5.0  # seconds between checks for a device plugin
 _SCHEDULER: Final = "the scheduler, until it has heard of it"
 _UNREADABLE: Final = "a claim, perhaps, whose record cannot be read"
+# an Event's reason, and the word under which it is counted
+_BY_PLUGIN: Final = ("DevicePluginConflict", "device-plugin")
+_CUT_BY_OTHERS: Final = ("CuttingRefused", "neighbour")
 _SOME_CLAIM: Final = "a claim, perhaps: the API server does not say"
 
 
@@ -77,7 +80,7 @@ class Driver(Poller):
         self._files = files
         self._publisher = publisher
         self._health = health
-        self._counted = _counted(configuration, settings.node)
+        self._simulated = _simulated(configuration, settings.node)
         self._evict_unhealthy = configuration.evict_unhealthy
         self.offered: Mapping[str, Device] = {}  # the devices that there are now, by name
         self._going: dict[Key, float] = {}  # no longer wanted, and since when
@@ -86,6 +89,7 @@ class Driver(Poller):
         self._mode_at = float("-inf")
         self._unreadable: set[str] = set()  # uids of claims whose record could not be read at the last poll
         self._remembered: list[str] = []
+        self._by_others = False  # whether the conflict is that another program cuts the cards
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         super()._begin(loaded)
@@ -112,6 +116,8 @@ class Driver(Poller):
                 log_health(self.devices, devices)
                 self._take(devices)
         await self._check_mode()
+        if not (self.conflict or unreadable):
+            self._claims.tidy(entries)
         self._publish()
         self._claims.news()
         if not saved:
@@ -176,7 +182,9 @@ class Driver(Poller):
             return
         try:
             read = await read_node(self._client, self._settings.node)
-            found = await conflict(node_of(read), self._settings, self.devices)
+            found = await self._objection(read.metadata.labels or {}) or await conflict(
+                node_of(read), self._settings, (*self.devices, *self._on_cards)
+            )
         except (KubeError, InvalidInput, CallFailed) as error:
             if self.conflict is None:
                 raise
@@ -185,8 +193,9 @@ class Driver(Poller):
             return
         if found and found != self.conflict:
             log.error("nothing new is offered: %s", found)
-            self._events.warn("DevicePluginConflict", f"nothing new is offered: {found}")
-            self.metrics.failed("device-plugin")
+            reason, what = _CUT_BY_OTHERS if self._by_others else _BY_PLUGIN
+            self._events.warn(reason, f"nothing new is offered: {found}")
+            self.metrics.failed(what)
         elif self.conflict and not found:
             log.info("no device plugin has these devices any more: they are offered")
         counted = [] if found else remembered(read, self.devices)
@@ -198,6 +207,18 @@ class Driver(Poller):
             )
         self._remembered = counted
         self.conflict, self._mode_at = found, time.monotonic()
+
+    async def _objection(self, labels: Mapping[str, str]) -> str:
+        """Why real cards are not ours to cut, where claims cut them."""
+        source = self._sources.on_demand
+        found = await source.object(labels) if source else ""
+        self._by_others = bool(found)
+        return found
+
+    @property
+    def _on_cards(self) -> Sequence[Device]:
+        """Slices of real cards, which pods may have from a device plugin."""
+        return self._sources.on_demand.on_cards if self._sources.on_demand else ()
 
     def _publish(self) -> None:
         pool = pool_of(self._settings.node)
@@ -214,7 +235,7 @@ class Driver(Poller):
         wanted = Offer(
             self._settings.node,
             self.offered,
-            self._counted,
+            self._sources.on_demand.counted if self._sources.on_demand else self._simulated,
             evict_unhealthy=self._evict_unhealthy,
             withheld=bool(self.conflict),
         )
@@ -225,8 +246,8 @@ class Driver(Poller):
         self._publisher.retry()
 
 
-def _counted(configuration: DeviceConfiguration, node: str) -> dict[str, Product]:
-    """The cards that are cut on demand, by UUID."""
+def _simulated(configuration: DeviceConfiguration, node: str) -> dict[str, Product]:
+    """The simulated cards that are cut on demand, by UUID."""
     cards = configuration.simulated
     if cards is None or cards.dynamic is None:
         return {}

@@ -13,6 +13,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings, node_sources
 from tessera.node.cdi import ClaimFiles
+from tessera.node.dra.claims.cutting import ClaimSlices
 from tessera.node.dra.claims.objects import given
 from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
@@ -45,8 +46,9 @@ class NodeDriver:
         self._instance = Instance(self._folder / "instances")
         self._store = PreparedClaims(self._folder / "claims")
         self._files = ClaimFiles(settings.cdi_dir)
-        # real cards are cut by the device plugin alone
+        # real cards are cut by a layout by the device plugin alone
         self._sources = node_sources(configuration, settings, self.metrics, client, only_look=True)
+        on_demand = self._sources.on_demand
         self._health = HealthService()
         self._recorder = Recorder(client, DRIVER, instance=settings.node)
         self.metrics.events = self._recorder.counts
@@ -59,6 +61,7 @@ class NodeDriver:
             read=lambda claim: given(client, claim, self._pool),
             offered=lambda: self.driver.offered,
             metrics=self.metrics,
+            slices=ClaimSlices(on_demand, self._store) if on_demand else None,
         )
         self.driver = Driver(
             self._sources,

@@ -28,7 +28,7 @@ log = logging.getLogger(
 
 _MOST_REASON: Final = 1024  # characters: an annotation is read by people
 _ON_DEMAND: Final = (
-    "the cards of this node are cut as claims ask for it (simulated.partitioning: dynamic); remove the layout, or set "
+    "the cards of this node are cut as claims ask for it ({}.partitioning: dynamic); remove the layout, or set "
     "partitioning: static"
 )
 
@@ -105,8 +105,7 @@ class Layouts:
 
     def refuse(self, desired: str | None) -> Decided:
         """The answer to any layout where slices are cut on demand: none; the cards are whole until a claim gets a slice."""
-        text = text_of(desired)
-        return Decided(self._read(""), text, _ON_DEMAND if text else "")
+        return refused(desired, self._read(""), "simulated")
 
     def recall(self) -> Decided | None:
         """What was good in the last run, for a start at which it cannot be learned what is desired."""
@@ -143,6 +142,12 @@ class Layouts:
             return self._read(self._path.read_bytes().decode())
         except (OSError, UnicodeDecodeError, InvalidInput):
             return None
+
+
+def refused(desired: str | None, layout: NodeLayout, cards: str) -> Decided:
+    """The answer to any layout where slices are cut on demand; `cards`: the part of the configuration that says so."""
+    text = text_of(desired)
+    return Decided(layout, text, _ON_DEMAND.format(cards) if text else "")
 
 
 def staying(change: Transition) -> str:

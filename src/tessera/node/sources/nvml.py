@@ -70,6 +70,13 @@ class NvmlSource:
 
     def devices(self, busy: Collection[str] = ()) -> Sequence[Device]:
         """The GPUs and MIG devices that the strategy makes resources of; cards of the UUIDs in `busy` are not asked."""
+        self.look(busy)
+        if self._strategy is Strategy.SINGLE:
+            _check_single(self.cards)
+        return [device for card in self.cards for device in self._card_devices(card)]
+
+    def look(self, busy: Collection[str] = ()) -> None:
+        """See how the cards are, and what went wrong with them."""
         now = self._clock()
         if self._cards_at is None or now - self._cards_at >= _CARDS_EVERY or self._nvml.unanswered:
             try:
@@ -81,9 +88,6 @@ class NvmlSource:
                 self._faults[event.card, event.gpu_instance] = (now, str(event))
                 self.look_again()
         self._faults = {key: fault for key, fault in self._faults.items() if now - fault[0] < _QUIET}
-        if self._strategy is Strategy.SINGLE:
-            _check_single(self.cards)
-        return [device for card in self.cards for device in self._card_devices(card)]
 
     def _report_hanging(self) -> None:
         before, self._hanging = (
@@ -98,31 +102,31 @@ class NvmlSource:
 
     def _card_devices(self, card: NvmlCard) -> list[Device]:
         if self._strategy is Strategy.NONE or not card.mig_enabled:
-            return [self._device(card, None, WHOLE_GPU)]
+            return [self.device(card)]
         single = self._strategy is Strategy.SINGLE
-        return [
-            self._device(card, mig, WHOLE_GPU if single else MIG_PREFIX + mig.profile.replace("+", "."))
-            for mig in card.mig_devices
-        ]
+        return [self.device(card, mig, WHOLE_GPU if single else "") for mig in card.mig_devices]
 
-    def _device(self, card: NvmlCard, mig: NvmlMigDevice | None, resource: str) -> Device:
+    def device(self, card: NvmlCard, mig: NvmlMigDevice | None = None, resource: str = "") -> Device:
+        """A card, or a slice of it; `resource`: where it does not have the one of its own."""
+        own = WHOLE_GPU if mig is None else MIG_PREFIX + mig.profile.replace("+", ".")
         return Device(
             mig.uuid
             if mig
             else card.uuid or f"card-{card.index}",  # one that never answered has no other name
-            resource=resource,
+            resource=resource or own,
             cdi_kind=self._configuration.cdi_kind,
             edits=Edits(nodes=self._nodes(card, mig)) if self._configuration.described_by_us else Edits(),
             env_list=self._configuration.env_list,
             place=_place(card, mig),
             numa=() if card.numa is None else (card.numa,),
-            problem=self._problem(card, mig),
+            problem=self.problem(card, mig),
             model=_model(card, mig),
         )
 
-    def _problem(self, card: NvmlCard, mig: NvmlMigDevice | None) -> str:
+    def problem(self, card: NvmlCard, mig: NvmlMigDevice | None, *, whole: bool = True) -> str:
+        """What is wrong with a slice or a card; `whole=False`: only what concerns all slices of the card."""
         faults = [fault for (uuid, instance), fault in self._faults.items() if uuid == card.uuid
-                  and (instance is None or mig is None or instance == mig.gpu_instance)]  # fmt: skip
+                  and (instance is None or (whole if mig is None else instance == mig.gpu_instance))]  # fmt: skip
         return card.problem or (max(faults)[1] if faults else "")
 
     def _nodes(self, card: NvmlCard, mig: NvmlMigDevice | None) -> tuple[DeviceNode, ...]:

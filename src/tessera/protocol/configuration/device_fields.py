@@ -131,8 +131,10 @@ _NVML: Final = record(
     Field("migStrategy", _STRATEGIES, "How cut cards become resources, as in NVIDIA's plugin.", default="none"),
     Field("cdi", choice("own", "nvidia-ctk"), "Which CDI spec describes the devices: `own`, with device nodes only, or that of `nvidia-ctk cdi generate`, with the driver's libraries.", default="own"),
     Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID; NVIDIA's runtime reads it.", default=VISIBLE_DEVICES),
-    Field("cut", BOOLEAN, "Whether the device plugin cuts the cards as the node's layout says (needs `migStrategy: mixed`). Off: it only reads them.", default=False),
-    Field("switchMode", BOOLEAN, "With `cut`: whether it also turns MIG mode on and off, on cards that nobody uses.", default=False),
+    Field("cut", BOOLEAN, "Whether the cards may be cut (needs `migStrategy: mixed`): by the device plugin as the node's layout says, by the DRA driver with `partitioning: dynamic`. Off: they are only read.", default=False),
+    Field("switchMode", BOOLEAN, "With `cut`: whether MIG mode may also be turned on and off, on cards that nobody uses.", default=False),
+    Field("partitioning", choice("static", "dynamic"), "`static`: the slices that are there; `dynamic`, with `cut`: the DRA driver cuts a slice when a claim gets it, and there is no layout.", default="static"),
+    Field("profiles", _PROFILES, "With `dynamic`: the profiles that may be cut. Default: all profiles of the card.", default=()),
 )  # fmt: skip
 
 DOCUMENT: Final = record(

@@ -45,6 +45,7 @@ class NvmlCards:
     described_by_us: bool  # else by NVIDIA's container toolkit
     cut: bool = False  # as the node's layout says; else they are only read
     switch_mode: bool = False  # whether MIG mode may be turned on and off
+    dynamic: tuple[MigProfile, ...] | None = None  # cut on demand; none of them: all that a card has
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,11 @@ def _nvml(read: Mapping[str, Any], errors: Errors) -> NvmlCards:
         )
     if read["switchMode"] and not read["cut"]:
         errors.add("nvml.switchMode", "only with cut: true")
+    dynamic = read["partitioning"] == "dynamic"
+    if dynamic and not read["cut"]:
+        errors.add("nvml.partitioning", "dynamic cuts real cards: set cut: true as well")
+    if read["profiles"] and not dynamic:
+        errors.add("nvml.profiles", "only with partitioning: dynamic")
     return NvmlCards(
         strategy,
         read["devicesVariable"],
@@ -213,4 +219,5 @@ def _nvml(read: Mapping[str, Any], errors: Errors) -> NvmlCards:
         ours,
         read["cut"],
         read["switchMode"],
+        tuple(filter(None, read["profiles"])) if dynamic else None,
     )

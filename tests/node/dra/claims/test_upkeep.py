@@ -6,9 +6,8 @@ import pytest
 
 from tessera.core.devices.device import Device
 from tessera.node.cdi import ClaimFiles
-from tessera.node.dra.claims.objects import Given
+from tessera.node.dra.claims.objects import Given, held_by
 from tessera.node.dra.claims.prepared import Phase, PreparedClaim, PreparedClaims
-from tessera.node.dra.claims.preparing import _held
 from tessera.node.dra.claims.upkeep import repair
 from tessera.node.dra.slices.documents import offer
 from tessera.protocol.kubelet.dra_messages import ClaimName
@@ -25,7 +24,7 @@ def given(*devices: Device, admin: bool = False) -> tuple[Given, ...]:
 
 
 def entry(claim: ClaimName, *found: Given) -> PreparedClaim:
-    held = tuple(_held(one, DEVICES[one.device], claim) for one in found)
+    held = tuple(held_by(one, DEVICES[one.device], claim) for one in found)
     return PreparedClaim(claim.uid, claim.namespace, claim.name, "b", Phase.COMPLETED, held)
 
 

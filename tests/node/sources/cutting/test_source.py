@@ -436,7 +436,7 @@ def test_fault_50_a_card_that_does_not_say_how_it_can_be_cut(
         patience = Patience(threads.__contains__)
         patience.clock = node.clock
         monkeypatch.setattr(node.driver, "product", nvmlProfiles)
-        node.source._asker = asker = patience.asker()
+        node.source._cards._asker = asker = patience.asker()
         status = await node.lay_out(ONES)
         assert status == LayoutStatus(
             State.PENDING, "card 0 has not answered for more than 10 s, in nvmlProfiles"

@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.core.devices.device import Device
 from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.node.cdi import cdi_names
+from tessera.node.dra.claims.prepared import HeldDevice, PreparedClaim
 from tessera.node.dra.slices.documents import UNHEALTHY
 from tessera.protocol.kubelet.dra_messages import ClaimName
 from tessera.protocol.kubernetes.dra import AllocationResult, decode_claim, decode_claims
@@ -78,3 +81,23 @@ def _given(result: AllocationResult) -> Given:
         for one in result.tolerations or ()
     )
     return Given(result.request, result.device, bool(result.admin_access), tolerates_unhealthy)
+
+
+def held_by(one: Given, device: Device, claim: ClaimName) -> HeldDevice:
+    """What a claim has with a device that it was given."""
+    names = cdi_names(claim.uid, one.device, device)
+    return HeldDevice.of(device, one.device, one.request, names, admin=one.admin)
+
+
+def obstacle_to(given: Sequence[Given], devices: Mapping[str, Device], known: PreparedClaim | None) -> str:
+    """Why these devices cannot be handed out now."""
+    before = {one.device for one in known.devices} if known else set()
+    for one in given:
+        device = devices.get(one.device)
+        if device is None:
+            return f"{one.device} is not on this node now ({len(devices)} devices in all)"
+        if device.problem and not (
+            device.leaving or one.admin or one.tolerates_unhealthy or one.device in before
+        ):
+            return f"{one.device} is unhealthy: {device.problem}"
+    return ""

@@ -17,8 +17,9 @@ from weakref import WeakValueDictionary
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
-from tessera.node.cdi import ClaimFiles, cdi_names
-from tessera.node.dra.claims.objects import Given, WrongClaim
+from tessera.node.cdi import ClaimFiles
+from tessera.node.dra.claims.cutting import ClaimSlices
+from tessera.node.dra.claims.objects import Given, WrongClaim, held_by, obstacle_to
 from tessera.node.dra.claims.prepared import (
     HeldDevice,
     Phase,
@@ -66,9 +67,13 @@ class Claims:
         read: Callable[[ClaimName], Awaitable[Sequence[Given]]],
         offered: Callable[[], Mapping[str, Device]],
         metrics: DraMetrics,
+        slices: ClaimSlices | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`read` says what the API server gave to a claim, `offered` which devices there are now, by name."""
+        """`read` says what the API server gave to a claim, `offered` which devices there are now, by name.
+
+        `slices` cuts real cards; None: every device that is offered is there.
+        """
         self.changing = asyncio.Lock()  # held while it is decided which devices there are, and which are held
         self._pool = pool
         self._store = store
@@ -76,6 +81,8 @@ class Claims:
         self._read = read
         self._offered = offered
         self._metrics = metrics
+        self._slices = slices
+        self._tidying: set[str] = set()  # cards
         self._clock = clock
         self._cards: dict[str, asyncio.Lock] = {}
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the claim's uid
@@ -90,7 +97,7 @@ class Claims:
         if not given:  # other drivers have devices in it, and we have none
             return []
         while True:
-            result = await self._attempted(claim, given)
+            result = await self._attempted(claim, given, max(0.0, deadline - self._clock()))
             if not isinstance(result, _Blocked):
                 self._metrics.prepared("prepared", self._clock() - began)
                 return [PreparedDevice(one.request, self._pool, one.device, one.cdi_names) for one in result]
@@ -134,21 +141,23 @@ class Claims:
                     raise
             await asyncio.sleep(_POLL)
 
-    async def _attempted(self, claim: ClaimName, given: Sequence[Given]) -> tuple[HeldDevice, ...] | _Blocked:
+    async def _attempted(
+        self, claim: ClaimName, given: Sequence[Given], timeout: float
+    ) -> tuple[HeldDevice, ...] | _Blocked:
         """An attempt that goes on to its end, and knows when no caller waits for the answer any more."""
         abandoned = asyncio.Event()
         try:
-            return await self._to_the_end(self._attempt(claim, given, abandoned))
+            return await self._to_the_end(self._attempt(claim, given, abandoned, timeout))
         except asyncio.CancelledError:
             abandoned.set()
             raise
 
     async def _attempt(
-        self, claim: ClaimName, given: Sequence[Given], abandoned: asyncio.Event
+        self, claim: ClaimName, given: Sequence[Given], abandoned: asyncio.Event, timeout: float
     ) -> tuple[HeldDevice, ...] | _Blocked:
         reached("prepare: claim read")
         offered = self._offered()
-        keys = {_held(one, offered[one.device], claim).card for one in given if one.device in offered}
+        keys = {held_by(one, offered[one.device], claim).card for one in given if one.device in offered}
         try:
             async with AsyncExitStack() as stack:
                 await self._lock_claim(stack, claim.uid)
@@ -156,11 +165,18 @@ class Claims:
                 async with self.changing:
                     devices = self._offered()
                     begun = await asyncio.to_thread(self._begin, claim, given, devices)
-                if isinstance(begun, _Blocked) or begun.phase is Phase.COMPLETED:
-                    return begun if isinstance(begun, _Blocked) else begun.devices
+                if isinstance(begun, _Blocked):
+                    return begun
+                if begun.phase is Phase.COMPLETED and not await self._gone(begun, devices):
+                    return begun.devices
                 reached("prepare: started is on disk")
-                # here a real card would be cut; a simulated slice is there as soon as it is written down
-                files = [(one.request, one.device, devices[one.device]) for one in begun.devices]
+                # a simulated slice is there as soon as it is written down
+                made = await self._slices.make(begun, devices, timeout) if self._slices else {}
+                if isinstance(made, str):
+                    return _Blocked(made)
+                reached("prepare: slices are cut")
+                there = {**devices, **made}
+                files = [(one.request, one.device, there[one.device]) for one in begun.devices]
                 await asyncio.to_thread(self._files.write, claim.uid, files)
                 reached("prepare: CDI spec is on disk")
                 if abandoned.is_set():
@@ -175,6 +191,9 @@ class Claims:
         log.info("claim %s prepared: %s", claim, ", ".join(one.device for one in begun.devices) or "nothing")
         return begun.devices
 
+    async def _gone(self, entry: PreparedClaim, devices: Mapping[str, Device]) -> bool:
+        return self._slices is not None and await self._slices.missing(entry, devices)
+
     def _begin(
         self, claim: ClaimName, given: Sequence[Given], devices: Mapping[str, Device]
     ) -> PreparedClaim | _Blocked:
@@ -187,9 +206,9 @@ class Claims:
                     return _Blocked(f"claim {claim} is prepared with other devices, and has not been ended")
                 if self._files.there(claim.uid):
                     return known
-            if obstacle := _obstacle(given, devices, known):
+            if obstacle := obstacle_to(given, devices, known):
                 return _Blocked(obstacle)
-            held = tuple(_held(one, devices[one.device], claim) for one in given)
+            held = tuple(held_by(one, devices[one.device], claim) for one in given)
             for device, other in in_the_way(entries, claim.uid, held, self._store.boot):
                 return _Blocked(
                     f"{device.device} is still in use by {other}, and is prepared as soon as that has ended"
@@ -224,9 +243,11 @@ class Claims:
                 entry = None
             await self._lock_cards(stack, {one.card for one in entry.devices} if entry else set())
             reached("unprepare: begun")
-            # here a real slice would be destroyed
             await asyncio.to_thread(self._files.remove, uid)
             reached("unprepare: CDI spec is gone")
+            if self._slices and entry:
+                await self._slices.remove(entry)
+                reached("unprepare: slices are gone")
             await asyncio.to_thread(self._forget, uid)
             reached("unprepare: entry is gone")
         if entry:
@@ -236,6 +257,24 @@ class Claims:
     def _forget(self, uid: str) -> None:
         with self._store.locked():
             self._store.remove(uid)
+
+    # slices of real cards
+
+    def tidy(self, entries: Sequence[PreparedClaim]) -> None:
+        """Begin to take away slices that no claim holds, each card for itself; `entries` are all claims there are."""
+        for card in self._slices.untidy(entries) if self._slices else ():
+            if card not in self._tidying:
+                self._tidying.add(card)
+                self._spawn(self._tidy(card))
+
+    async def _tidy(self, card: str) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                await self._lock_cards(stack, {card})
+                if self._slices:
+                    await self._slices.tidy(card)
+        finally:
+            self._tidying.discard(card)
 
     # waiting
 
@@ -262,26 +301,10 @@ class Claims:
 
     async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """The work, which goes on to its end even if the call for it is cancelled: half of it would be worse."""
+        return await asyncio.shield(self._spawn(work))
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
-
-
-def _held(one: Given, device: Device, claim: ClaimName) -> HeldDevice:
-    names = cdi_names(claim.uid, one.device, device)
-    return HeldDevice.of(device, one.device, one.request, names, admin=one.admin)
-
-
-def _obstacle(given: Sequence[Given], devices: Mapping[str, Device], known: PreparedClaim | None) -> str:
-    """Why these devices cannot be handed out now."""
-    before = {one.device for one in known.devices} if known else set()
-    for one in given:
-        device = devices.get(one.device)
-        if device is None:
-            return f"{one.device} is not on this node now ({len(devices)} devices in all)"
-        if device.problem and not (
-            device.leaving or one.admin or one.tolerates_unhealthy or one.device in before
-        ):
-            return f"{one.device} is unhealthy: {device.problem}"
-    return ""
+        return task

@@ -16,7 +16,7 @@ from tessera.core.devices.transition import RECALL
 from tessera.core.mig.cutting import Cut, steps
 from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, ResetNeeded
-from tessera.node.sources.cutting.jobs import Job
+from tessera.node.sources.cutting.jobs import AGAIN, Job, wake
 from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.port import Driver
 from tessera.node.sources.cutting.reading import devices_by_instance, ids_on, made_on
@@ -27,9 +27,7 @@ log = logging.getLogger(__name__)
 _FIRST: Final = (
     30.0  # seconds that the first devices wait for cards that have room for slices of their layout
 )
-# Seconds until a card is tried again, doubling from the first to the second: one that some program uses, and one that failed
-_AGAIN: Final = (5.0, 60.0)
-_AFTER_FAILURE: Final = (60.0, 1800.0)
+_AFTER_FAILURE: Final = (60.0, 1800.0)  # until a card that failed is tried again, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ class Cuts:
     def _start(self, orders: Sequence[Order]) -> None:
         loop = asyncio.get_running_loop()
         for order in orders:
-            job = Job(order, self._driver, self._journal, lambda: _wake(loop, self._changed), self._clock)
+            job = Job(order, self._driver, self._journal, lambda: wake(loop, self._changed), self._clock)
             self._jobs[order.card] = job
             job.start()
 
@@ -171,7 +169,7 @@ class Cuts:
                     self.unfinished.pop(uuid, None)
                     log.info("%s is cut", name)
                 case Busy(words) | ResetNeeded(words):
-                    self._later[uuid] = self._next(words, before, _AGAIN)
+                    self._later[uuid] = self._next(words, before, AGAIN)
                     if before is None or before.words != words:
                         log.warning("%s cannot be cut yet, will be tried again: %s", name, words)
                 case Failed(words, lasting=True):
@@ -185,9 +183,3 @@ class Cuts:
     def _next(self, words: str, before: _Later | None, delays: tuple[float, float]) -> _Later:
         delay = min(2 * before.delay, delays[1]) if before else delays[0]
         return _Later(words, self._clock() + delay, delay)
-
-
-def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
-    """From a thread that may outlive the loop."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(changed.set)

@@ -1,13 +1,21 @@
 """What is asked of the driver to cut a card, and how it refuses."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 from tessera.core.errors import TesseraError
 from tessera.core.mig.cutting import Made
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import Instance
+from tessera.node.sources.asking import Asker
+from tessera.node.sources.nvml_card import NvmlCard
+
+log = logging.getLogger(__name__)
 
 
 class Refused(TesseraError):
@@ -64,3 +72,31 @@ class Driver(Protocol):
     def open(self, uuid: str, note: Callable[[str], None]) -> AbstractContextManager[Writer]:
         """A card to be changed; `note` is told the name of every call before it is made."""
         ...
+
+
+class Products:
+    """What the driver says about cards, by their UUIDs: asked once, and one that does not answer holds up no other."""
+
+    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
+        self._driver = driver
+        self._asker = Asker(clock)
+        self.known: dict[str, Product] = {}
+
+    async def learn(self, cards: Iterable[NvmlCard]) -> dict[str, Product]:
+        """Ask about cards that are not known yet; what was learned."""
+        new = {
+            card.uuid: partial(self._driver.product, card.uuid)
+            for card in cards
+            if card.uuid and card.uuid not in self.known and not card.problem
+        }
+        learned = {}
+        for uuid, answer in (await asyncio.to_thread(self._asker.ask, new) if new else {}).items():
+            try:
+                learned[uuid] = answer.result()
+            except Refused as error:
+                log.warning("card %s: NVML does not say how it can be cut: %s", uuid, error)
+        self.known |= learned
+        return learned
+
+    def why_unknown(self, uuid: str) -> str:
+        return self._asker.unanswered.get(uuid) or "does not say how it can be cut"

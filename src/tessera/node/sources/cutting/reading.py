@@ -1,8 +1,9 @@
 """What NVML's cards and the plugin's devices say, in the words of layouts. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tessera.core.devices.device import Device, DeviceType
+from tessera.core.devices.device import Card, Device, DeviceType, Model, Place, Span
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.cutting import Cut, Made
 from tessera.core.mig.geometry import Product, Shape
@@ -131,3 +132,41 @@ def use_of(
         )
         for number, card in zip(numbers, layout.cards, strict=True)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What claims hold of a card."""
+
+    instances: tuple[Instance, ...] = ()
+    whole: bool = False  # the card itself
+    ids: frozenset[str] = frozenset()  # slices that were given as they were found, by UUID, on whichever card
+
+
+def free_on(card: NvmlCard, wanted: Wanted) -> Iterator[tuple[int, Instance]]:
+    """The GPU instances of a card that no claim was given as they are."""
+    on = devices_by_instance(card)
+    return (
+        (one.id, one.instance)
+        for one in made_on(card)
+        if not wanted.ids & {device.uuid for device in on[one.id]}
+    )
+
+
+def place_on(card: Device, on: Card, product: Product, one: Instance) -> Device:
+    """A place on a card that a claim can have cut, given the card itself."""
+    shape = product.shape(one.profile)
+    memory = shape.memory_mib if shape else 0
+    model = Model(DeviceType.MIG, card.model.product, str(one.profile), card.id, memory, cut=False)
+    return replace(
+        card,
+        id=f"{card.id}-{one.profile}-{one.position}",
+        resource=one.profile.resource,
+        place=Place(on, Span(one.position, one.size)),
+        model=model,
+    )
+
+
+def slice_at(card: NvmlCard, profile: str, start: int) -> NvmlMigDevice | None:
+    """The slice of a profile that begins there and is one device."""
+    return next((one for one in card.mig_devices if (one.profile, one.start) == (profile, start)), None)

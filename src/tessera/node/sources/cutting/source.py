@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from pathlib import Path
 
 from tessera.core.devices.device import Device
@@ -21,11 +20,10 @@ from tessera.kube.rest.client import Client
 from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.asking import Asker
 from tessera.node.sources.cutting.cuts import Cuts
 from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
 from tessera.node.sources.cutting.neighbours import Neighbours
-from tessera.node.sources.cutting.port import Driver, Refused
+from tessera.node.sources.cutting.port import Driver, Products
 from tessera.node.sources.cutting.reading import (
     is_of,
     layout_with,
@@ -83,7 +81,6 @@ class CutSource:
         self.status: LayoutStatus | None = None  # what became of the layout; None: nothing is known yet
         changed = changed or asyncio.Event()
         self._gpus = gpus
-        self._driver = driver
         self._switch_mode = switch_mode
         self._metrics = metrics
         self._layout_file = layout_file
@@ -94,8 +91,8 @@ class CutSource:
         self._cuts = Cuts(driver, self._journal, changed, clock)
         self._path = state_dir / "layout"
         self._layouts = _RealLayouts((), self._path, self._present)
-        self._asker = Asker(clock)
-        self._products: dict[str, Product] = {}  # by the card's UUID
+        self._cards = Products(driver, clock)
+        self._products = self._cards.known
         self._decided: Decided | None = None
         self._objection = ""  # why the cards are not ours to cut
         self._filled = False  # whether the start has cut what the cards had room for
@@ -172,17 +169,7 @@ class CutSource:
 
     async def _look(self) -> None:
         self._all = await asyncio.to_thread(self._gpus.devices, self._cuts.busy)
-        new = {
-            card.uuid: partial(self._driver.product, card.uuid)
-            for card in self._gpus.cards
-            if card.uuid and card.uuid not in self._products and not card.problem
-        }
-        if new:
-            for uuid, answer in (await asyncio.to_thread(self._asker.ask, new)).items():
-                try:
-                    self._products[uuid] = answer.result()
-                except Refused as error:
-                    log.warning("card %s: NVML does not say how it can be cut: %s", uuid, error)
+        await self._cards.learn(self._gpus.cards)
         products = [self._products.get(card.uuid) for card in self._gpus.cards]
         # the cards of a node are alike: another one stands for one that does not answer, which is not cut
         some = next(filter(None, products), None)
@@ -225,7 +212,7 @@ class CutSource:
         if self._objection or card.problem:
             return self._objection or card.problem
         if card.uuid not in self._products:
-            return self._asker.unanswered.get(card.uuid) or "does not say how it can be cut"
+            return self._cards.why_unknown(card.uuid)
         if wanted and card.mig_enabled != wanted.mig_enabled and not self._switch_mode:
             return f"has MIG mode {'on' if card.mig_enabled else 'off'}, and nvml.switchMode is not set"
         return unreadable(card)

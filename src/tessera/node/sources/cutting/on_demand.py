@@ -1,0 +1,303 @@
+"""Real cards that are cut as claims ask for it: every place that NVML has for a profile is offered, and a card has the slices of its claims.
+
+What claims hold is told by whoever asks for a cut. Anything else on a card may go, as far as no program uses it: a cut that was
+killed left it, or another program made it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tessera.core.devices.device import Card, Device, DeviceType, Place, Span
+from tessera.core.devices.preference import blocks_of
+from tessera.core.devices.transition import Transition
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.cutting import Cut
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
+from tessera.core.mig.placement import Instance, every_place
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.fragmentation import CardUse
+from tessera.kube.rest.client import Client
+from tessera.node.metrics import NodeMetrics
+from tessera.node.polling import NotPublished
+from tessera.node.sources.cutting.card import Order
+from tessera.node.sources.cutting.jobs import AwaitedJobs
+from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
+from tessera.node.sources.cutting.neighbours import Neighbours
+from tessera.node.sources.cutting.port import Driver, Products
+from tessera.node.sources.cutting.reading import Wanted, free_on, made_on, place_on, slice_at, unreadable
+from tessera.node.sources.layout import LayoutStatus, refused
+from tessera.node.sources.node_link import NodeLink, report_with
+from tessera.node.sources.nvml import NvmlSource
+from tessera.node.sources.nvml_card import NvmlCard
+from tessera.node.state import Key
+from tessera.protocol.mig.nodes import gpu_labels
+
+log = logging.getLogger(__name__)
+
+
+class OnDemandSource:
+    """Owns the cards and their cuts. Every method runs in the event loop; what asks NVML does it in a thread."""
+
+    destroys = True
+
+    def __init__(
+        self,
+        gpus: NvmlSource,
+        driver: Driver,
+        *,
+        node: str,
+        state_dir: Path,
+        metrics: NodeMetrics,
+        profiles: Collection[MigProfile] = (),
+        switch_mode: bool = False,
+        client: Client | None = None,
+        layout_file: Path | None = None,
+        changed: asyncio.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        boot_id: Path = BOOT_ID,
+    ) -> None:
+        """`profiles`: what may be cut; none: all that a card has."""
+        if layout_file is not None:
+            raise InvalidInput(
+                "--layout and partitioning: dynamic exclude each other: the cards are cut as claims ask for it"
+            )
+        self.status: LayoutStatus | None = None  # what became of a layout that the node asks for
+        self.objection: str | None = None  # why the cards are not ours to cut; None: it is not known yet
+        self._gpus = gpus
+        self._metrics = metrics
+        self._profiles = frozenset(profiles)
+        self._switch_mode = switch_mode
+        self._clock = clock
+        self._link = NodeLink(client, node, changed) if client else None
+        self._neighbours = Neighbours(client, node, clock)
+        self._journal = Journal(state_dir / "cut", boot_id)
+        self._jobs = AwaitedJobs(driver, self._journal, Lock(state_dir / "cut" / "lock"), clock)
+        self._cards = Products(driver, clock)
+        self._products = self._cards.known
+        self._offered: dict[str, tuple[object, list[Device]]] = {}  # by UUID: made of what, and which
+        self._reading = asyncio.Lock()  # NVML is read by one at a time
+        self._seen: set[str] = set()  # cards that were looked after since we started
+
+    # what the driver asks, as of any source
+
+    async def run(self) -> None:
+        """Follow the node and write reports to it until cancelled."""
+        try:
+            if self._link is not None:
+                await self._link.run()
+            else:
+                await asyncio.Event().wait()
+        finally:
+            self._jobs.stop()
+
+    def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Of the devices of the last run, those that may still be there: after a start of the machine no slice is."""
+        try:
+            if not self._journal.new_boot():
+                return devices
+        except OSError as error:
+            log.warning("the state folder cannot be written, so no card will be cut: %s", error)
+        return tuple(one for one in devices if not (one.model.profile and one.model.cut))
+
+    async def devices(self) -> Sequence[Device]:
+        """Each card as a whole and every place of the profiles, as far as MIG mode allows it."""
+        await self._collect()
+        await self.look()
+        return [device for card in self._gpus.cards for device in self._of(card)]
+
+    def possible(self) -> Sequence[Device]:
+        return ()
+
+    def use(self, held: Collection[Key]) -> tuple[CardUse, ...]:
+        """Nothing: a device plugin has no such cards."""
+        return ()
+
+    def report(self, result: Transition | NotPublished) -> None:
+        """Refuse any layout that the node asks for, and say what its cards are."""
+        if self._link is None or not self._link.heard:
+            return
+        cards = [self._products[card.uuid] for card in self._gpus.cards if card.uuid in self._products]
+        decided = refused(
+            self._link.desired, NodeLayout(tuple(CardLayout(product) for product in cards)), "nvml"
+        )
+        status = decided.status(result)
+        if status != self.status:
+            if self.status is None or status.state is not self.status.state:
+                self._metrics.layout(status.state)
+            self.status = status
+        labels = gpu_labels(decided.layout, Strategy.MIXED)
+        self._link.report(report_with({}, labels, decided.desired, status))
+
+    # what is asked of real cards that claims cut
+
+    @property
+    def on_cards(self) -> Sequence[Device]:
+        """The slices that are on the cards now, whoever made them."""
+        return [self._gpus.device(card, mig) for card in self._gpus.cards for mig in card.mig_devices]
+
+    @property
+    def counted(self) -> dict[str, Product]:
+        """The cards that are cut on demand, by UUID, and what they are."""
+        cards = [card for card in self._gpus.cards if self._is_cut(card)]
+        return {card.uuid: self._products[card.uuid] for card in cards}
+
+    async def object(self, labels: Mapping[str, str]) -> str:
+        """Learn whether the cards are ours to cut, given the node's labels: why not."""
+        self.objection = await self._neighbours.objection(labels)
+        return self.objection
+
+    def found(self, device: Device) -> Device | None:
+        """A device as its card was seen last; None: it was not there."""
+        card = self._card(device.model.parent)
+        if card is None or not device.place:
+            return None
+        if device.model.type is DeviceType.GPU:
+            return None if card.mig_enabled else device
+        mig = slice_at(card, device.model.profile, device.place.span.start)
+        return replace(self._gpus.device(card, mig), place=device.place) if mig else None
+
+    def knows(self, uuid: str) -> bool:
+        return self._card(uuid) is not None
+
+    def has(self, uuid: str, instance: Instance) -> bool:
+        """Whether a card had a slice when it was seen last."""
+        card = self._card(uuid)
+        return card is not None and any(one.instance == instance for one in made_on(card))
+
+    def answers(self, uuid: str) -> bool:
+        """Whether it can be told what is on a card."""
+        card = self._card(uuid)
+        return card is not None and not card.problem and uuid not in self._jobs.busy
+
+    def untidy(self, wanted: Mapping[str, Wanted]) -> list[str]:
+        """Cards that have slices which no claim holds, or were not looked after since we started."""
+        found = []
+        for card in self._gpus.cards:
+            held = wanted[card.uuid]
+            left = {at for _, at in free_on(card, held)} - {*held.instances}
+            if card.mig_enabled and (left or card.uuid not in self._seen) and self.answers(card.uuid):
+                found.append(card.uuid)
+        return found
+
+    async def cut(
+        self, uuid: str, wanted: Wanted, timeout: float, only: Collection[Instance] | None = None
+    ) -> str:
+        """Make a card have what claims hold of it, and nothing else: NVML's words, or why it was not done; empty: it is so.
+
+        `only`: of the slices that no claim holds just these may go. Never called twice at a time for one card. A call that hangs
+        goes on by itself after the timeout.
+        """
+        ends = self._clock() + timeout
+        if at_work := await self._over(uuid, ends):
+            return at_work
+        with self._jobs.alone() as objection:
+            if objection or (only is None and self.objection):
+                return objection or self.objection or ""
+            await self.look(anew=True)
+            order = self._order(uuid, wanted, only)
+            if isinstance(order, str):
+                return f"{self._name(uuid)} {order}"
+            if words := self._jobs.postponed(uuid, order.goal):
+                return f"{self._name(uuid)}: {words}"
+            if not (order.goal.mig or self._is_mig(uuid) or self._journal.before(uuid)):
+                return ""  # a whole card that is to be one
+            async with self._reading:
+                self._gpus.close()
+            job = self._jobs.begin(order)
+            if at_work := await self._over(uuid, ends):
+                return at_work
+            return f"{self._name(uuid)}: {job.words}" if job.words else ""
+
+    # ----
+
+    async def _over(self, uuid: str, ends: float) -> str:
+        """Wait for what is at work on the card, and look at what became of it; what is still at work when the time is over."""
+        at_work = await self._jobs.over(uuid, ends)
+        await self._collect()
+        return f"{self._name(uuid)} {at_work}" if at_work else ""
+
+    async def _collect(self) -> None:
+        ended = self._jobs.collect()
+        for words in ended.values():
+            self._metrics.cuts.add("failed" if words else "done")
+        if ended:
+            self._seen.update(ended)
+            await self.look(anew=True)
+
+    def _order(self, uuid: str, wanted: Wanted, only: Collection[Instance] | None) -> Order | str:
+        card = self._card(uuid)
+        if card is None:
+            return "is not there"
+        if uuid not in self._products:
+            return self._cards.why_unknown(uuid)
+        if reason := card.problem or unreadable(card):
+            return reason
+        mig = bool(wanted.instances) or (card.mig_enabled and not wanted.whole)
+        if mig != card.mig_enabled and not self._switch_mode:
+            return f"has MIG mode {'on' if card.mig_enabled else 'off'}, and nvml.switchMode is not set"
+        free = {number: at for number, at in free_on(card, wanted) if only is None or at in only}
+        kept = [one.instance for one in made_on(card) if one.id not in free]
+        instances = (*wanted.instances, *(at for at in kept if at not in wanted.instances))
+        switch = self._switch_mode and not kept
+        return Order(uuid, self._products[uuid], Cut(instances, mig), frozenset(free), switch)
+
+    def _card(self, uuid: str) -> NvmlCard | None:
+        return next((card for card in self._gpus.cards if uuid and card.uuid == uuid), None)
+
+    def _name(self, uuid: str) -> str:
+        card = self._card(uuid)
+        return f"card {card.index}" if card else f"card {uuid}"
+
+    def _is_mig(self, uuid: str) -> bool:
+        card = self._card(uuid)
+        return card is not None and card.mig_enabled
+
+    async def look(self, *, anew: bool = False) -> None:
+        """See how the cards are; raises `SourceFailed`."""
+        async with self._reading:
+            if anew:
+                self._gpus.look_again()
+            await asyncio.to_thread(self._gpus.look, self._jobs.busy)
+            for uuid, product in (await self._cards.learn(self._gpus.cards)).items():
+                if unknown := sorted(self._profiles - {*product.profiles}):
+                    names = ", ".join(map(str, unknown))
+                    log.warning(
+                        "%s has no profile %s; it has %s", self._name(uuid), names, product.profile_names
+                    )
+
+    def _is_cut(self, card: NvmlCard) -> bool:
+        """Whether places on the card are offered."""
+        product = self._products.get(card.uuid)
+        return product is not None and bool(product.shapes) and (card.mig_enabled or self._switch_mode)
+
+    def _of(self, card: NvmlCard) -> list[Device]:
+        """The card, and every place on it, with what is wrong with them."""
+        problem = self._gpus.problem(card, None, whole=False)
+        ill = {
+            (m.profile, m.start): words for m in card.mig_devices if (words := self._gpus.problem(card, m))
+        }
+        made_of: object = (card, problem, ill)
+        known = self._offered.get(card.uuid)
+        if known is None or known[0] != made_of:
+            known = self._offered[card.uuid] = (made_of, self._made(card, problem, ill))
+        return known[1]
+
+    def _made(self, card: NvmlCard, problem: str, ill: Mapping[tuple[str, int | None], str]) -> list[Device]:
+        whole, product = self._gpus.device(card), self._products.get(card.uuid)
+        if product is None or not self._is_cut(card):
+            return [whole]
+        on = Card(card.index, blocks_of(product))
+        places = [
+            place_on(
+                replace(whole, problem=ill.get((str(one.profile), one.position), problem)), on, product, one
+            )
+            for one in every_place(product)
+            if not self._profiles or one.profile in self._profiles
+        ]
+        itself = replace(whole, place=Place(on, Span(0, product.memory_slices)))
+        return [itself, *places] if self._switch_mode else places
