@@ -43,8 +43,8 @@ e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBEC
 	@TESSERA_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG))) \
 		$(BIN)/python -m pytest e2e --numprocesses=3 --max-worker-restart=0
 
-e2e-soak: $(READY) ## On a real Kubernetes, kill the DRA driver 200 times while pods come and go (10 minutes)
-	@TESSERA_E2E_KILLS=200 $(BIN)/python -m pytest e2e/test_dra.py -k killed_at_random
+e2e-soak: $(READY) ## On a real Kubernetes, kill the DRA driver 200 times and cut cards 20 times while pods come and go (15 minutes)
+	@TESSERA_E2E_KILLS=200 TESSERA_E2E_ROUNDS=20 $(BIN)/python -m pytest e2e/test_dra.py e2e/test_real_cards.py -k "killed_at_random or random_layouts"
 
 cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it running
 	@$(BIN)/python -m e2e.cluster up

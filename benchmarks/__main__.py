@@ -28,6 +28,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "growth": "decision and memory against nodes and containers",
     "tools": "every command, the page and the controller against the number of nodes",
     "planning": "plans against cards and kinds, and the whole command on a large cluster",
+    "cards": "real cards on a stand-in driver: a look, a cut of all of them, memory",
     "dra": "the DRA driver: claims prepared and ended, slices, memory",
     "scheduling": "pods with claims through a real scheduler, with and without counters",
     "readiness": "pods ready on a real node: device plugin, DRA, and the bridge",
@@ -55,7 +56,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = arguments.names or (QUICK_RUNS if arguments.quick else list(RUNS))
     if arguments.check and not arguments.names:
-        names = ("instructions", *QUICK_RUNS, "tools")
+        names = ("instructions", *QUICK_RUNS, "cards", "tools")
     results = Results(machine=describe(quick=arguments.quick))
     try:
         for _ in measure(names, results, quick=arguments.quick):

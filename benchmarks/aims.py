@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import decision, dra, https, instructions, planning, startup, storm, view
+from benchmarks import cards, decision, dra, https, instructions, planning, startup, storm, view
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Ratio, Results
 
 
@@ -80,6 +80,10 @@ AIMS: Final = (
     Aim("the same at 500 requests a second", Measure(storm.RUN, storm.CALM, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
     Aim("`tessera mig plan --from-pending`, 40,000 cards, 60,000 pods, seconds", Measure(planning.RUN, planning.COMMAND, planning.SECONDS, TESSERA), at_most=5),
     Aim("the same, MiB", Measure(planning.RUN, planning.COMMAND, planning.PEAK, TESSERA), at_most=300),
+    Aim("a look at 8 real cards with 56 slices, ms", Measure(cards.RUN, cards.LOOK, cards.MS, TESSERA), at_most=5),
+    Aim("8 real cards cut into 56 slices, seconds more than NVML's own", Measure(cards.RUN, cards.RECUT, cards.MORE, TESSERA), at_most=0.5),
+    Aim("the same without the wait before slices are removed", Measure(cards.RUN, cards.RECUT, cards.MORE, cards.NO_WAIT), at_most=0.5),
+    Aim("a device plugin that cuts real cards, MiB more than one that reads them", Measure(cards.RUN, cards.PLUGIN, cards.GROWTH, cards.CUT), at_most=2),
     Aim("preparing a claim, median, ms", Measure(dra.RUN, dra.ONE_BY_ONE, dra.MEDIAN, dra.PREPARE), at_most=20),
     Aim("the same, p99", Measure(dra.RUN, dra.ONE_BY_ONE, dra.P99, dra.PREPARE), at_most=20),
     Aim("ending a claim, p99, ms", Measure(dra.RUN, dra.ONE_BY_ONE, dra.P99, dra.UNPREPARE), at_most=20),
@@ -113,6 +117,7 @@ GUARDS: Final = (
     Guard(_https(64, https.CPU, USUAL), 0.3),
     Guard(_https(64, https.CPU, PARTIAL), 0.3),
     Guard(_https(64, https.CPU, USUAL, "40 KB"), 0.3),
+    Guard(Measure(cards.RUN, cards.LOOK, cards.CPU, TESSERA, cards.BARE), 0.3),
     Guard(Measure(view.RUN, view.WEBHOOK, view.PEAK, TESSERA), 0.1),
     Guard(Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA, startup.PYTHON), 0.3),
 )

@@ -215,7 +215,7 @@ async def _driver(configuration: str) -> AsyncIterator[_Node]:
         server.kinds[_CLAIMS.prefix, _CLAIMS.plural] = _CLAIMS
         server.store.create(NODES, {"metadata": {"name": _NODE}})
         async with await server.start():
-            (root / "kubeconfig").write_text(msgspec.json.encode(_kubeconfig(server.url)).decode())
+            (root / "kubeconfig").write_text(msgspec.json.encode(kubeconfig(server.url)).decode())
             command: list[str | Path] = [
                 Path(sys.executable).parent / "tessera", "dra-driver", f"--config={root}/devices.yaml",
                 f"--kubeconfig={root}/kubeconfig", f"--node-name={_NODE}", f"--kubelet-dir={root}",
@@ -249,7 +249,7 @@ async def _until(condition: Callable[[], object], process: Running) -> None:
             await asyncio.sleep(0.002)
 
 
-def _kubeconfig(url: str) -> dict[str, Any]:
+def kubeconfig(url: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Config",

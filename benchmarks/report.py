@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import (
+    cards,
     connections,
     decision,
     dra,
@@ -49,6 +50,7 @@ _TITLES: Final = {
     growth.RUN: "Growth",
     tools.RUN: "The tools on clusters of several sizes: 12 pods for each node, nodes nearly all different",
     planning.RUN: "Planning: some of the demand does not fit, every plan is proven best",
+    cards.RUN: "Real cards, on a stand-in for NVIDIA's driver",
     dra.RUN: "The DRA driver, between a stand-in kubelet and a stand-in API server",
     scheduling.RUN: "Pods with claims through a real scheduler",
     readiness.RUN: "Pods ready on a real node",
