@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tessera.core.devices.capacity import PODS, NodeUse
+from tessera.core.devices.capacity import NodeUse
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_not_selected
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import is_any_gpu, short
+from tessera.core.kubernetes.resources import PODS, is_any_gpu, short
 from tessera.core.requests.asking import alternatives_of, asked
 from tessera.core.text import counts_in_words
 from tessera.inventory.report import amount

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.devices.capacity import PODS, PodUse, pod_use
+from tessera.core.devices.capacity import PodUse, pod_use
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Number, Quantity
+from tessera.core.kubernetes.resources import PODS
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import Wanted

@@ -13,10 +13,10 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import option, selector_option
 from tessera.cli.common.output import Output, no_headers_option, output_option, warn
 from tessera.cli.common.reading import files_option, mig_parted_option, read_inventory, warn_of_dra
-from tessera.core.devices.capacity import PODS, Usage, total
+from tessera.core.devices.capacity import Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
+from tessera.core.kubernetes.resources import PODS, WHOLE_GPU, is_any_gpu
 from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.core.text import nodes_named
 from tessera.inventory.inventory import Inventory

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import is_any_gpu, is_extended
+from tessera.core.kubernetes.resources import PODS, is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import Alternatives, read
 from tessera.core.requests.asking import alternatives_of, asked, asked_before_fallback
@@ -21,7 +21,6 @@ from tessera.core.requests.record import RECORD_ANNOTATION
 
 _T = TypeVar("_T")
 
-PODS: Final = "pods"  # a node's places for pods; every pod takes one, and none says so
 _ONE: Final = Quantity(Fraction(1))
 _ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases in which a pod holds nothing any more
 

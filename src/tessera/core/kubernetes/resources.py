@@ -10,6 +10,7 @@ from tessera.core.gpu_names import MIG_PREFIX, is_profile, profile_name
 from tessera.core.text import quoted
 
 WHOLE_GPU: Final = gpu_names.WHOLE_GPU
+PODS: Final = "pods"  # a node's places for pods; every pod takes one, and none says so
 SHARED: Final = ".shared"  # what NVIDIA's plugin puts behind the name of what it shares (time slicing, MPS)
 _DOMAIN: Final = "nvidia.com/"
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from tessera.core.devices.capacity import PODS, PodUse
+from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_excluded
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import Format, Number, Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended, short
+from tessera.core.kubernetes.resources import PODS, WHOLE_GPU, is_any_gpu, is_extended, short
 from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import RejectedPods, profiles_of, wanting

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.core.devices.capacity import PODS
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import short
+from tessera.core.kubernetes.resources import PODS, short
 from tessera.core.kubernetes.scheduling import CORDONED
 from tessera.core.text import age, first_of
 from tessera.diagnosis.evidence import Evidence

@@ -56,7 +56,6 @@ class NodesWithGrace:
         self._away: dict[str, _Away] = {}
         # the MIG devices that a node's labels counted and count no longer, and since when
         self._uncounted: dict[str, dict[str, float]] = {}
-        self._unready: set[str] = set()  # which is no part of an offer, so the offers need not know
         self._something = asyncio.Event()  # set while anything is away
 
     async def run(self) -> NoReturn:
@@ -68,7 +67,6 @@ class NodesWithGrace:
 
     def replace(self, objects: Iterable[Node]) -> None:
         taken = []
-        self._unready.clear()
         for one in objects:
             self._note(one)
             taken.append(self._with_away(one))
@@ -85,7 +83,6 @@ class NodesWithGrace:
         """This one is gone, and all that was away from it."""
         self._forget({key.name})
         self._uncounted.pop(key.name, None)
-        self._unready.discard(key.name)
         self._offers.remove(key.name)
 
     def expire(self) -> None:
@@ -101,15 +98,9 @@ class NodesWithGrace:
         for name in [name for name in names if name in nodes] if by_name else list(nodes):
             node = self._away[name].node if name in self._away else nodes[name]
             if by_name or may_be_meant(node, concerned):
-                if node.ready is (name in self._unready):
-                    node = replace(node, ready=not node.ready)
                 self._offers.put(self._with_away(node))
 
     def _note(self, node: Node) -> None:
-        if node.ready:
-            self._unready.discard(node.name)
-        else:
-            self._unready.add(node.name)
         known = self._offers.nodes.get(node.name)
         if known is not None and known.labels != node.labels:
             self._compare_labels(known, node)
@@ -166,7 +157,7 @@ class NodesWithGrace:
         self._something.set()
         if known is not None and not node.labels and not node.allocatable:
             # of a node without GPUs the name alone was read
-            node = replace(known, allocatable=node.allocatable)
+            node = replace(known, allocatable=node.allocatable, ready=node.ready)
         kept = {r: number for r, number in still.items() if left[r] > 0}
         return replace(
             node,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
@@ -46,6 +46,7 @@ from tessera.protocol.kubernetes.nodes import (
 
 if TYPE_CHECKING:
     from tessera.core.dra.slices import Slice
+    from tessera.kube.view.pods import PodFollower
 
 Keep = Callable[[str], bool]
 
@@ -80,6 +81,9 @@ class LiveView(Follower):
             DEVICE_CLASSES: dra.classes(),
         }
         super().__init__(client, sinks)
+        *self._others, self._classes = self.reflectors
+        self.pods: PodFollower | None = None  # None: what is free is not asked for
+        self._pods_switched = asyncio.Event()
         self._slices: Reflector[Slice] | None = None  # while there is no class, slices say nothing
         self._classes_there = asyncio.Event()
         self._reading = False  # whether anything but classes is being read
@@ -87,17 +91,45 @@ class LiveView(Follower):
 
     async def run(self) -> None:
         """Follow the cluster until cancelled: first the classes, by which nodes and slices are read."""
-        *others, classes = self.reflectors
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
-            tasks.create_task(classes.run())
-            await classes.synced()
+            tasks.create_task(self._classes.run())
+            tasks.create_task(self._run_pods())
+            await self._classes.synced()
             self._reading = True
-            for one in others:
+            for one in self._others:
                 tasks.create_task(one.run())
             await self._classes_there.wait()
             if self._slices is not None:
                 tasks.create_task(self._slices.run())
+
+    def follow_pods(self, transient: tuple[str, ...] | None = ()) -> None:
+        """Know what is free from now on, once the pods are listed; or no longer (None).
+
+        `transient` are taints that pass, beside those of Kubernetes and autoscalers.
+        """
+        if self.pods is not None and transient is not None:
+            self.pods.use_transient(transient)
+            return
+        if self.pods is not None:
+            self.reflectors.remove(self.pods.reflector)
+            self.pods.stop()
+            self.pods = None
+        elif transient is not None:
+            from tessera.kube.view.pods import PodFollower  # by few: others do not pay for it
+
+            self.pods = PodFollower(self._client, self.offers, transient)
+            self.reflectors.append(self.pods.reflector)
+        self._pods_switched.set()
+
+    async def _run_pods(self) -> NoReturn:
+        while True:
+            self._pods_switched.clear()
+            async with asyncio.TaskGroup() as tasks:
+                running = None if self.pods is None else tasks.create_task(self.pods.run())
+                await self._pods_switched.wait()
+                if running is not None:
+                    running.cancel()
 
     def configure(self, policy: FallbackPolicy) -> None:
         """Keep what is gone from a node for as long as the operator says."""

@@ -6,7 +6,7 @@ Decoding goes once over the bytes and stops at the fields that matter. What a de
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -16,8 +16,18 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
-from tessera.protocol.kubernetes.lean_pod import LeanMetadata, LeanPod, LeanSpec, annotations_of, pod_of
-from tessera.protocol.kubernetes.objects import ABSENT, OwnerReference, decoder, error_text, present, reader
+from tessera.protocol.kubernetes.lean_pod import (
+    LeanMetadata,
+    LeanPod,
+    LeanSpec,
+    annotations_of,
+    owner_of,
+    pod_of,
+)
+from tessera.protocol.kubernetes.objects import ABSENT, OwnerReference, decoder, error_text, present
+
+if TYPE_CHECKING:
+    from tessera.core.admission.view.pods import Origin
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -73,7 +83,6 @@ _NO_META: Final = LeanMetadata()
 _NO_SPEC: Final = LeanSpec()
 
 
-_owners_of: Final = reader(list[OwnerReference], [])
 _MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
 
 
@@ -123,13 +132,18 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         if memoryview(raw).nbytes > _MOST_OWNERS:
             return None
         try:
-            owners = _owners_of(raw, "metadata.ownerReferences")
+            return owner_of(raw)
         except InvalidInput:  # the API server will say what is wrong with it
             return None
-        for one in owners:
-            if one.controller:
-                return one
-        return owners[0] if owners else None
+
+    def origin(self) -> "Origin":
+        """By what the pod will be known when it is there."""
+        from tessera.protocol.kubernetes.viewed_pod import origin_of  # only where it is known what is free
+
+        metadata = (self.pod and self.pod.metadata) or _NO_META
+        raw = bytes(metadata.owner_references)
+        name = metadata.generate_name or metadata.name or ""
+        return origin_of(self.namespace, raw if len(raw) <= _MOST_OWNERS else b"", name)
 
     def read(self) -> Pod:
         pod = self.pod or LeanPod()

@@ -10,7 +10,16 @@ import msgspec
 
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
-from tessera.protocol.kubernetes.objects import ABSENT, Keep, Part, ResourcesIn, amounts_of, decoder, reader
+from tessera.protocol.kubernetes.objects import (
+    ABSENT,
+    Keep,
+    OwnerReference,
+    Part,
+    ResourcesIn,
+    amounts_of,
+    decoder,
+    reader,
+)
 
 if TYPE_CHECKING:
     from tessera.protocol.kubernetes.pod import PodIn
@@ -168,11 +177,18 @@ _affinity_of = reader(_AffinityIn, _AffinityIn())
 _tolerations_of = reader(tuple[Toleration, ...], ())
 _claims_of = reader(list[PodClaim], [])
 _overhead_of = reader(dict[str, str | int | float], {})
+_owners_of = reader(list[OwnerReference], [])
 decode_lean_pod: Final = decoder(LeanPod)
 
 
 def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
     return _texts_of(raw, "metadata.annotations")
+
+
+def owner_of(raw: msgspec.Raw) -> OwnerReference | None:
+    """The controller that makes a pod, or else its first owner; None where it has none."""
+    owners = _owners_of(raw, "metadata.ownerReferences")
+    return next((one for one in owners if one.controller), owners[0] if owners else None)
 
 
 def container_of(one: ContainerIn, where: str, keep: Keep | None = None) -> Container:

@@ -162,7 +162,7 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
     """What a pod uses of the resources to keep; `where` says of which pods to read where they may go."""
     metadata, status = one.metadata, one.status
     try:
-        pod = _pod(one, keep)
+        pod = pod_in_effect(one, keep)
     except InvalidObject as error:
         raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
     deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
@@ -170,7 +170,8 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
     return replace(use, where=one.spec.placement()) if where and where(use) else use
 
 
-def _pod(one: PodIn, keep: Keep) -> Pod:
+def pod_in_effect(one: PodIn, keep: Keep | None = None) -> Pod:
+    """A pod with what counts of its requests while it is resized; of its resources those to keep (all by default)."""
     metadata, spec, status = one.metadata, one.spec, one.status
     known = {actual.name: actual for actual in status.container_statuses or ()}
     known |= {actual.name: actual for actual in status.init_container_statuses or ()}

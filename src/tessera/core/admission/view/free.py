@@ -31,7 +31,7 @@ class FreeIndex:
         self._transient = transient
         self._nodes = FreeNodes(transient)
         self._rooms = Rooms(self._nodes, self._where)
-        self._pods: dict[str, ViewedPod] = {}
+        self.pods: dict[str, ViewedPod] = {}
         self._reserved: dict[_Admitted, list[str]] = {}  # the rooms of pods just admitted, oldest first
         self._until: dict[str, tuple[float, _Admitted]] = {}  # until when, oldest first
         self._number = 0
@@ -73,7 +73,7 @@ class FreeIndex:
     # What is shown
 
     def __len__(self) -> int:
-        return len(self._pods)
+        return len(self.pods)
 
     @property
     def reservations(self) -> int:
@@ -106,19 +106,19 @@ class FreeIndex:
     def put_pod(self, key: str, pod: ViewedPod, now: float) -> None:
         """A pod that is not over is new or changed; `key` is its namespace and name."""
         self._now = now
-        before = self._pods.get(key)
+        before = self.pods.get(key)
         if before == pod:
             return
         if before is None and self._reserved and pod.origin is not None:
             self._drop_first(pod.origin, gpus_of(pod.usage))
         if isinstance(before, WaitingPod) and isinstance(pod, WaitingPod) and _is_only_judged(before, pod):
-            self._pods[key] = pod
+            self.pods[key] = pod
             if not pod.held:
                 self._rooms.judge(key, pod.verdict, now)
             return
         if before is not None:
             self._forget(key, before)
-        self._pods[key] = pod
+        self.pods[key] = pod
         if isinstance(pod, BoundPod):
             self._nodes.bind(pod.node, pod.usage)
             if pod.node in self._nodes:
@@ -128,14 +128,14 @@ class FreeIndex:
 
     def remove_pod(self, key: str) -> None:
         """A pod is gone, or over; one that is not known is none of those that count."""
-        before = self._pods.pop(key, None)
+        before = self.pods.pop(key, None)
         if before is not None:
             self._forget(key, before)
 
     def replace_pods(self, pods: Iterable[tuple[str, ViewedPod]], now: float) -> None:
         """Take a whole new list of pods: what is not in it is gone. Those that are bound come first."""
         fresh = dict(pods)
-        for key in [key for key in self._pods if key not in fresh]:
+        for key in [key for key in self.pods if key not in fresh]:
             self.remove_pod(key)
         for bound in (True, False):
             for key, pod in fresh.items():

@@ -8,8 +8,8 @@ from typing import Final
 
 from tessera.core.admission.view.pods import Usage
 from tessera.core.admission.view.usable import Column, OfferColumns, move_others
-from tessera.core.devices.capacity import PODS
 from tessera.core.kubernetes.node import NO_OFFER, STATED_BY_EVERY_NODE, Node, Offer, is_other
+from tessera.core.kubernetes.resources import PODS
 from tessera.core.kubernetes.scheduling import is_passing
 
 _ONE: Final = 10**9  # of a resource, in billionths

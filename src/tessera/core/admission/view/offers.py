@@ -5,8 +5,8 @@ A node that comes, changes or goes touches its own rows of the columns.
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
-from tessera.core.admission.view.free import FreeIndex
 from tessera.core.admission.view.usable import COMING, move_others
 from tessera.core.admission.view.view import ClusterView, nanos
 from tessera.core.dra.slices import DeviceClass
@@ -14,6 +14,9 @@ from tessera.core.kubernetes.node import NO_OFFER, Namespace, Node, Offer, is_ot
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.core.requests.tickets import TicketMaker
+
+if TYPE_CHECKING:
+    from tessera.core.admission.view.free import FreeIndex
 
 
 class Offers(ClusterView):
@@ -57,11 +60,13 @@ class Offers(ClusterView):
         for node in fresh.values():
             self.put(node)
 
-    def follow_pods(self, transient: tuple[str, ...] = ()) -> FreeIndex:
+    def follow_pods(self, transient: tuple[str, ...] = ()) -> "FreeIndex":
         """From now on it is known what is free: by the pods that are written to this index.
 
         `transient` are taints that pass, beside those of Kubernetes and autoscalers.
         """
+        from tessera.core.admission.view.free import FreeIndex  # by few: others do not pay for it
+
         self.free = FreeIndex(self, transient)
         for name in self._bits:
             self._tell_free(self.nodes[name])

@@ -4,9 +4,8 @@ There may be a hundred thousand of them: what pods have in common is made once b
 """
 
 from tessera.core.admission.view.view import nanos
-from tessera.core.devices.capacity import PODS
 from tessera.core.kubernetes.pod import Pod, needs
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.resources import PODS, is_any_gpu
 from tessera.core.values import value
 
 Usage = tuple[tuple[str, int], ...]  # resource and billionths of it, never zero; GPU resources first

@@ -1,0 +1,186 @@
+"""Pods as the view of what is free sees them, read in the fewest steps: there may be a hundred thousand, and thousands of events a second.
+
+What pods of one template have alike stays raw bytes, by which it is known again: it is read once, and kept once.
+"""
+
+import sys
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from tessera.core.admission.view.pods import BoundPod, Origin, Shape, Usage, ViewedPod, WaitingPod, usage_of
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.pod import Container, Pod
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.protocol.kubernetes.lean_pod import ContainerIn, LeanSpec, container_of, owner_of
+from tessera.protocol.kubernetes.objects import (
+    ABSENT,
+    Condition,
+    InvalidObject,
+    Part,
+    amounts_of,
+    decoder,
+    reader,
+    seconds,
+)
+
+_OVER: Final = ("Succeeded", "Failed")
+_SCHEDULERS: Final = ("", "default-scheduler")
+_Containers = tuple[tuple[bytes, bool], ...]  # the resources of each, and whether it is a sidecar
+
+
+class _MetadataIn(Part):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: msgspec.Raw = ABSENT
+
+
+class _ContainerIn(Part):
+    resources: msgspec.Raw = ABSENT
+    restart_policy: str | None = None
+
+
+class _SpecIn(Part):
+    init_containers: list[_ContainerIn] | None = None
+    containers: list[_ContainerIn] | None = None
+    node_selector: msgspec.Raw = ABSENT
+    node_name: str = ""
+    affinity: msgspec.Raw = ABSENT
+    scheduler_name: str = ""
+    tolerations: msgspec.Raw = ABSENT
+    priority: int | None = None
+    overhead: msgspec.Raw = ABSENT
+    scheduling_gates: msgspec.Raw = ABSENT
+    resources: msgspec.Raw = ABSENT
+
+
+class _StatusIn(Part):
+    phase: str = ""
+    conditions: msgspec.Raw = ABSENT
+
+
+class ViewedPodIn(Part):
+    metadata: _MetadataIn = msgspec.field(default_factory=_MetadataIn)
+    spec: _SpecIn = msgspec.field(default_factory=_SpecIn)
+    status: _StatusIn = msgspec.field(default_factory=_StatusIn)
+
+
+_decode: Final = decoder(ViewedPodIn)
+_conditions_of = reader(list[Condition], [])
+
+
+def read_viewed_pod(raw: bytes) -> tuple[str, ViewedPod | None]:
+    """A pod's namespace and name, and what counts of it; None: it is over, or waits for no GPU."""
+    one = _decode(raw)
+    metadata = one.metadata
+    try:
+        return f"{metadata.namespace}/{metadata.name}", _viewed(one, raw)
+    except InvalidObject as error:
+        raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
+
+
+def _viewed(one: ViewedPodIn, raw: bytes) -> ViewedPod | None:
+    spec, status = one.spec, one.status
+    if status.phase in _OVER:
+        return None
+    conditions = bytes(status.conditions)
+    if b'"PodResize' in conditions:  # on its way from one size to another, which few pods ever are
+        usage = usage_of(_resized(raw))
+    else:
+        usage = _usage(
+            _containers(spec.init_containers),
+            _containers(spec.containers),
+            bytes(spec.overhead),
+            bytes(spec.resources),
+        )
+    gpus = is_any_gpu(usage[0][0])  # which come first
+    if spec.node_name:
+        return BoundPod(sys.intern(spec.node_name), usage, _origin(one.metadata) if gpus else None)
+    if not gpus or one.metadata.deletion_timestamp:  # one that is deleted now gets no node any more
+        return None
+    shape = _shape(bytes(spec.node_selector), bytes(spec.affinity), bytes(spec.tolerations), usage)
+    return WaitingPod(
+        shape,
+        _origin(one.metadata),
+        spec.priority or 0,
+        seconds(one.metadata.creation_timestamp) or 0.0,
+        _verdict(status.conditions) if b"Unschedulable" in conditions else "",
+        held=bytes(spec.scheduling_gates) not in (b"", b"null", b"[]")
+        or spec.scheduler_name not in _SCHEDULERS,
+    )
+
+
+def _resized(raw: bytes) -> Pod:
+    from tessera.protocol.kubernetes.pod import decode_pod, pod_in_effect  # large, and seldom needed
+
+    return pod_in_effect(decode_pod(raw))
+
+
+def _containers(given: list[_ContainerIn] | None) -> _Containers:
+    return tuple([(bytes(one.resources), one.restart_policy == "Always") for one in given or ()])
+
+
+@lru_cache(maxsize=8192)
+def _usage(init: _Containers, regular: _Containers, overhead: bytes, whole: bytes) -> Usage:
+    spec = LeanSpec(overhead=_raw(overhead), resources=_raw(whole))
+    pod = Pod(
+        init_containers=_read(init, "spec.initContainers"),
+        containers=_read(regular, "spec.containers"),
+        overhead=spec.read_overhead(),
+        pod_requests=amounts_of(spec.read_resources().requests, "spec.resources.requests"),
+    )
+    return _once(tuple([(sys.intern(name), amount) for name, amount in usage_of(pod)]))
+
+
+def _read(given: _Containers, where: str) -> tuple[Container, ...]:
+    return tuple(
+        container_of(
+            ContainerIn(resources=_raw(resources), restart_policy="Always" if restartable else None),
+            f"{where}[{number}]",
+        )
+        for number, (resources, restartable) in enumerate(given)
+    )
+
+
+@lru_cache(maxsize=8192)
+def _once(usage: Usage) -> Usage:
+    """The same for pods that take the same, however they write it."""
+    return usage
+
+
+@lru_cache(maxsize=4096)
+def _shape(selector: bytes, affinity: bytes, tolerations: bytes, usage: Usage) -> Shape:
+    spec = LeanSpec(node_selector=_raw(selector), affinity=_raw(affinity), tolerations=_raw(tolerations))
+    return Shape(spec.placement(), usage)
+
+
+def _verdict(conditions: msgspec.Raw) -> str:
+    """The scheduler's words about a pod that it calls unschedulable; empty where it does not."""
+    for one in _conditions_of(conditions, "status.conditions"):
+        if one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable":
+            return one.message or one.reason
+    return ""
+
+
+def _origin(metadata: _MetadataIn) -> Origin:
+    return origin_of(
+        metadata.namespace, bytes(metadata.owner_references), metadata.generate_name or metadata.name
+    )
+
+
+@lru_cache(maxsize=4096)
+def origin_of(namespace: str, owners: bytes, name: str) -> Origin:
+    """By what a pod is known, from its owner references and its generateName, or else its name."""
+    try:
+        owner = owner_of(_raw(owners))
+    except InvalidInput:  # the API server took them, so somebody else reads them
+        owner = None
+    return Origin(namespace, owner.uid if owner else "", name)
+
+
+def _raw(data: bytes) -> msgspec.Raw:
+    return msgspec.Raw(data) if data else ABSENT

@@ -1,0 +1,131 @@
+"""The live view with pods: what is free, as long as it is asked for and pods may be read."""
+
+from tessera.core.admission.view.pods import Origin
+from tessera.kube.rest.client import Client
+from tessera.kube.view.live import LiveView
+from tessera.kube.watch.resource import UNFINISHED_PODS
+from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.store import StatusError
+from tests import build
+from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.kube.clock import FakeClock
+from tests.kube.view.test_live import live, until
+
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+def node(name: str, slices: int, **spec) -> dict[str, object]:
+    return {
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": "8", SLICE: str(slices)},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod(name: str, phase: str = "Pending", slices: int = 1, **spec) -> dict[str, object]:
+    containers = [{"name": "main", "resources": {"limits": {SLICE: str(slices)}}}]
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": containers, **spec},
+        "status": {"phase": phase},
+    }
+
+
+def free(view) -> int | None:
+    """How many slices are free on the node with the most of them; None: nobody knows."""
+    now = view.offers.now()
+    return None if now is None else now.anywhere().get(SLICE, 0)
+
+
+def asked_for_pods(server) -> int:
+    return len(server.asked(UNFINISHED_PODS.path))
+
+
+async def test_pods_take_and_give_back():
+    """Bound, waiting, over, deleted: what is free follows; the view's version does not."""
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("a", 4))
+        server.store.create(PODS, pod("x", "Running", nodeName="a"))
+        async with live(server) as view:
+            view.follow_pods()
+            assert "pods not listed yet" in (view.missing() or "")
+            await view.synced()
+            assert (view.missing(), view.pods.unknown, free(view)) == (None, None, 3)
+            version = view.offers.version
+            server.store.create(PODS, pod("y", slices=2))
+            await until(lambda: free(view) == 1)
+            server.store.update(PODS, "y", pod("y", "Running", slices=2, nodeName="a"), "default")
+            await until(lambda: view.offers.free.rooms == 0)
+            assert free(view) == 1
+            server.store.update(PODS, "x", pod("x", "Succeeded", nodeName="a"), "default")
+            await until(lambda: free(view) == 2)
+            server.store.delete(PODS, "y", "default")
+            await until(lambda: free(view) == 4)
+            assert view.offers.version == version
+            server.store.update(NODES, "a", node("a", 4, unschedulable=True))
+            await until(lambda: free(view) == 0)
+
+
+async def test_who_does_not_ask_for_it_reads_no_pods():
+    """Nobody knows what is free, and no pod is read; it can be switched on and off while the view is used."""
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("a", 4))
+        server.store.create(PODS, pod("x", "Running", nodeName="a"))
+        async with live(server) as view:
+            await view.synced()
+            assert (view.missing(), free(view), asked_for_pods(server)) == (None, None, 0)
+            view.follow_pods()
+            assert view.missing() is None, "it was complete, and stays so"
+            await until(lambda: free(view) == 3)
+            view.follow_pods(("mine/*",))
+            assert free(view) == 3
+            view.follow_pods(None)
+            assert free(view) is None
+            await server.until(lambda: server.watches == len(view.reflectors))
+            server.store.delete(PODS, "x", "default")
+            view.follow_pods()
+            await until(lambda: free(view) == 4)
+
+
+async def test_pods_that_may_not_be_read():
+    """Then nobody knows what is free, the view is complete all the same, and it says why; with the right, all is well."""
+    async with await MisbehavingApiServer().start() as server:
+        forbidden = StatusError(403, "Forbidden", "pods is forbidden")
+        server.intercept = lambda request: status(forbidden) if "pods" in request.path else None
+        server.store.create(NODES, node("a", 4))
+        async with live(server) as view:
+            view.follow_pods()
+            await view.synced()
+            assert (view.missing(), free(view)) == (None, None)
+            assert view.pods.unknown == (
+                "the webhook may not read pods: the API server answered 403 Forbidden: pods is forbidden"
+            )
+            server.intercept = lambda request: None
+            view.follow_pods(None)
+            view.follow_pods()
+            await until(lambda: free(view) == 4)
+
+
+async def test_what_was_reserved_is_let_go_by_the_clock():
+    """The live view looks at the time by itself."""
+    clock = FakeClock()
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("a", 4))
+        async with (
+            Client(server.cluster, clock=clock) as client,
+            LiveView(client).following(complete=False) as view,
+        ):
+            view.follow_pods()
+            await view.synced()
+            admitted = build.pod(build.container(**{"1g.10gb": 1}))
+            assert view.offers.free is not None
+            view.offers.free.reserve(admitted, Origin("default", "", "web-"), clock.now())
+            assert free(view) == 3
+            for _ in range(9):
+                await clock.pass_sleep(1.0)
+            assert free(view) == 3
+            await clock.pass_sleep(1.0)
+            assert free(view) == 4
