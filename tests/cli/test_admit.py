@@ -510,7 +510,7 @@ def test_bad_pods(tessera, text, complaint):
     [
         (["-f", "none.yaml", "--nodes", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
         (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: no files that end in .json, .yaml, .yml\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: no nodes\n"),
         (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
         (["--nodes", NODES / "small.yaml"], "tessera admit: say with -f which pods; only -o summary counts those of the cluster by itself (see tessera admit --help)\n"),
         (["-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--context", "c"], "tessera admit: --nodes reads files: it does not go with --kubeconfig or --context (see tessera admit --help)\n"),

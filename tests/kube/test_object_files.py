@@ -58,12 +58,12 @@ def test_names():
     ("content", "message"),
     [
         (
-            b"kind: Pod",
-            "f: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap",
+            b"kind: Service",
+            "f: kind Service is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease, ConfigMap or Pod",
         ),
         (
             b"a: 1",
-            "f: kind (none) is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease or ConfigMap",
+            "f: kind (none) is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice, Lease, ConfigMap or Pod",
         ),
         (b"[1]", "f: expected a Kubernetes object, got a list"),
         (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object, got int"),

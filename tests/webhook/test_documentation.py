@@ -22,6 +22,7 @@ from tessera.webhook.metrics import (
     Metrics,
     controller_metrics,
     event_metrics,
+    free_metrics,
     log_metrics,
     memory_metrics,
     reload_metrics,
@@ -54,6 +55,12 @@ def test_options():
             assert documented[name] == f"{default:g}" if isinstance(default, float) else str(default)
 
 
+def following_pods(client):
+    view = LiveView(client)
+    view.follow_pods()
+    return view
+
+
 def test_metrics():
     """Every metric is in the table, with its labels, and nothing else is."""
     client = Client(Cluster(ServerAddress.parse("http://127.0.0.1:1", where="test")))
@@ -64,6 +71,7 @@ def test_metrics():
         *reload_metrics(Followed("configuration", [], config.parse, lambda _: None, lambda *_: None)),
         *view_metrics(LiveView(client)),
         *view_metrics(FileView([])),
+        *free_metrics(following_pods(client)),
         *controller_metrics(Offers(), policy("fallback: {dra: first-available}")),
         *log_metrics(quiet()),
         *event_metrics(Recorder(client, "test")),

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import nullcontext
-from functools import partial
 
 import click
 
@@ -78,10 +77,12 @@ def command(
         board, described = Board(called(*sources)), offering(found)
         show_objects(board, found)
 
-        async def policy() -> UsedPolicy:
-            return decides_by.among(described.config_maps)
+        used = decides_by.among(described.config_maps)
 
-        explain = explainer(offers_of(described), policy)
+        async def policy() -> UsedPolicy:
+            return used
+
+        explain = explainer(offers_of(described, used.policy.fallback), policy)
         async with serve_dashboard(None, board, explain, Address(address, port), names=names) as url:
             click.echo(f"{url}  shows {called(*sources)}; ^C ends it")
             await asyncio.Event().wait()
@@ -92,7 +93,14 @@ def command(
             at, source = client.cluster.endpoint, client.cluster.source
             board = Board(f"{at} ({source})" if source else str(at))
             view = LiveView(client, keep=None)  # explanations tell of all nodes
-            explain = explainer(view.offers, partial(decides_by.read, client))
+
+            async def policy() -> UsedPolicy:
+                used = await decides_by.read(client)
+                view.configure(used.policy.fallback)
+                return used
+
+            await policy()
+            explain = explainer(view.offers, policy)
             why, ask = explained(client, decides_by), asking(client, decides_by)
             where = Address(address, port)
             async with (

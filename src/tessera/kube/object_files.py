@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import decode_node, decode_quota, namespace_of, node_of, quota_of
 from tessera.protocol.kubernetes.workloads import items, title_of
 
+if TYPE_CHECKING:
+    from tessera.core.admission.view.pods import ViewedPod
+
 # kinds of objects that decisions read
 _OFFERING: Final = (
     "Node",
@@ -33,6 +36,7 @@ _OFFERING: Final = (
     "ResourceSlice",
     "Lease",
     "ConfigMap",
+    "Pod",
 )
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 
@@ -143,12 +147,13 @@ class ClusterObjects:
     slices: list[SliceIn] = field(default_factory=list)  # the classes determine what is kept of them
     leases: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the controller's
     config_maps: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the webhook's
+    pods: list[FileObject] = field(default_factory=list)  # not decoded: read where it matters what is free
 
 
 def cluster_objects(
     found: Iterable[FileObject], keep: Callable[[str], bool] | None = None, namespace: str = "default"
 ) -> ClusterObjects:
-    """Nodes (with the resources to keep), namespaces, quotas, what DRA has, Leases and ConfigMaps; any other kind is refused.
+    """Nodes (with the resources to keep), namespaces, quotas, what DRA has, Leases, ConfigMaps and pods; any other kind is refused.
 
     `namespace` is that of quotas that name none.
     """
@@ -170,6 +175,8 @@ def cluster_objects(
                     have.leases.append(one.raw)
                 case "ConfigMap":
                     have.config_maps.append(one.raw)
+                case "Pod":
+                    have.pods.append(one)
                 case kind:
                     raise InvalidInput(
                         f"kind {kind or '(none)'} is no {', '.join(_OFFERING[:-1])} or {_OFFERING[-1]}"
@@ -177,8 +184,19 @@ def cluster_objects(
     return have
 
 
+def viewed_pods(found: Iterable[FileObject], namespace: str = "default") -> Iterator["tuple[str, ViewedPod]"]:
+    """What pods take of their nodes, and which wait; `namespace` is that of pods that name none."""
+    from tessera.protocol.admission.viewed_pod import decode_viewed_pod, viewed_pod  # by few
+
+    for one in found:
+        with naming(one.where):
+            key, pod = viewed_pod(_decoded(decode_viewed_pod, one), one.raw)
+            if pod is not None:
+                yield (namespace + key if key.startswith("/") else key), pod
+
+
 def offering(found: Iterable[FileObject]) -> ClusterObjects:
-    """The same of objects among which there are others, such as pods: these are passed over."""
+    """The same of objects among which there are others, such as Deployments: these are passed over."""
     return cluster_objects(one for one in found if one.kind in _OFFERING)
 
 

@@ -226,6 +226,23 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
     yield labelled("gpu_webhook_node_view_errors_total", "counter", text, [*labels, "kind"], errors)
 
 
+def free_metrics(view: LiveView | FileView) -> Iterable[Family]:
+    """What is known of what is free, where decisions may go by that."""
+    if not view.follows_pods:
+        return
+    free = view.offers.free
+    text = "1 while it is known what is free; 0 while decisions are as with fallback.when: missing. Only where pods are followed."
+    yield gauge("gpu_webhook_free_view_known", text, int(free is not None))
+    yield gauge("gpu_webhook_free_view_pods", "Pods in the view.", len(free.pods) if free else 0)
+    admitted, waiting = (free.reservations, free.waiting) if free else (0, 0)
+    rooms = free.rooms if free else 0
+    text = "Pods that are not bound: admitted here and not seen yet, or waiting."
+    unbound = {("admitted",): admitted, ("waiting",): waiting}
+    yield labelled("gpu_webhook_free_view_unbound_pods", "gauge", text, ["state"], unbound)
+    text = "Of these, pods that what is free on some node is kept for."
+    yield gauge("gpu_webhook_free_view_rooms", text, rooms)
+
+
 def controller_metrics(offers: Offers, policy: Policy) -> Iterable[Family]:
     """Whether the controller is at work, where requests may become claims."""
     if is_bridge_on(offers.namespaces.values(), policy.fallback.dra):

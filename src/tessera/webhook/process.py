@@ -47,6 +47,7 @@ from tessera.webhook.metrics import (
     Metrics,
     controller_metrics,
     event_metrics,
+    free_metrics,
     log_metrics,
     memory_metrics,
     reload_metrics,
@@ -176,8 +177,7 @@ class Webhook:
 
         def use(configuration: config.Configuration) -> None:
             endpoint.configure(configuration)
-            if isinstance(view, LiveView):  # files have no past
-                view.configure(configuration.policy.fallback)
+            view.configure(configuration.policy.fallback)
 
         followed = Followed("configuration", [path], config.parse, use, self._report)
         followed.load()
@@ -227,6 +227,7 @@ class Webhook:
         """What the parts that are always there show of themselves at a scrape."""
         yield gauge("gpu_webhook_ready", "1 while the webhook is ready.", int(not self._health.missing()))
         yield from view_metrics(view)
+        yield from free_metrics(view)
         yield from controller_metrics(view.offers, admission.policy)
         yield from log_metrics(self._log)
         yield from server_metrics(https)

@@ -153,7 +153,7 @@ def test_a_pod_that_waits_has_room_on_one_node():
     index.put_pod("default/held", waits(held=True, **{"1g.10gb": 1}), 0)
     assert [index.room_of(f"default/{one}") for one in ("x", "big", "held")] == ["b", "", ""]
     assert [free(offers, one, SMALL) for one in "ab"] == [2, 1]
-    assert (len(index), index.rooms) == (3, 1)
+    assert (len(index.pods), index.waiting, index.rooms) == (3, 2, 1)
 
 
 def test_a_pod_that_is_bound_gives_its_room_back_and_others_make_way():
@@ -303,7 +303,7 @@ def test_a_new_list_of_pods_takes_the_place_of_the_old():
     index.put_pod("default/y", waits(**{"1g.10gb": 1}), 0)
     one, two = ("default/z", waits(**{"1g.10gb": 2})), ("default/x", bound("a", **{"1g.10gb": 1}))
     index.replace_pods([one, two], 1)
-    assert (len(index), index.room_of("default/z"), at_once(offers).anywhere()) == (2, "a", {})
+    assert (len(index.pods), index.room_of("default/z"), at_once(offers).anywhere()) == (2, "a", {})
 
 
 # Laws

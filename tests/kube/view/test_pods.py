@@ -1,7 +1,13 @@
 """The live view with pods: what is free, as long as it is asked for and pods may be read."""
 
+import itertools
+import json
+import os
+
+from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.pods import Origin
 from tessera.kube.rest.client import Client
+from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.resource import UNFINISHED_PODS
 from tessera.simulation.control_plane.kinds import NODES, PODS
@@ -25,7 +31,7 @@ def node(name: str, slices: int, **spec) -> dict[str, object]:
     }
 
 
-def pod(name: str, phase: str = "Pending", slices: int = 1, **spec) -> dict[str, object]:
+def pod(name: str, phase: str = "Pending", slices: int | str = 1, **spec) -> dict[str, object]:
     containers = [{"name": "main", "resources": {"limits": {SLICE: str(slices)}}}]
     return {
         "metadata": {"name": name, "namespace": "default"},
@@ -100,9 +106,8 @@ async def test_pods_that_may_not_be_read():
             view.follow_pods()
             await view.synced()
             assert (view.missing(), free(view)) == (None, None)
-            assert view.pods.unknown == (
-                "the webhook may not read pods: the API server answered 403 Forbidden: pods is forbidden"
-            )
+            words = "pods may not be read: the API server answered 403 Forbidden: pods is forbidden"
+            assert view.pods.unknown == words
             server.intercept = lambda request: None
             view.follow_pods(None)
             view.follow_pods()
@@ -129,3 +134,32 @@ async def test_what_was_reserved_is_let_go_by_the_clock():
             assert free(view) == 3
             await clock.pass_sleep(1.0)
             assert free(view) == 4
+
+
+async def test_files_with_pods_say_what_is_free(tmp_path):
+    """Where the configuration asks for it; files without pods do not say it, and a broken pod changes nothing."""
+    full, file = FallbackPolicy(full_enabled=True), tmp_path / "cluster.json"
+
+    def write(*objects):
+        kinds = [{"kind": "Pod" if "containers" in one["spec"] else "Node", **one} for one in objects]
+        file.write_text(json.dumps({"kind": "List", "items": kinds}))
+        os.utime(file, ns=(next(times), 0))
+
+    times = itertools.count(10**18, 10**9)
+    write(node("a", 4), pod("x", "Running", nodeName="a"), pod("y"))
+    view = FileView([file])
+    assert (free(view), view.follows_pods) == (None, False)
+    view.configure(full)
+    assert (free(view), view.follows_pods) == (2, True)
+    write(node("a", 4), pod("x", "Running", nodeName="a", slices="many"))
+    await view.check()
+    assert free(view) == 2
+    assert view.last_error.startswith(f"{file}: pod default/x: spec.containers[0].resources.limits[{SLICE}]")
+    write(node("a", 4), pod("x", "Succeeded", nodeName="a"))
+    await view.check()
+    assert free(view) == 4
+    write(node("a", 4))
+    await view.check()
+    assert free(view) is None
+    view.configure(FallbackPolicy())
+    assert not view.follows_pods

@@ -32,6 +32,7 @@ from tessera.kube.object_files import (
 )
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import put_served
+from tessera.kube.view.files import put_pods
 from tessera.kube.view.lease import controller_at_work, controller_in
 from tessera.kube.view.live import LiveView
 from tessera.kube.view.policy import PolicySource, UsedPolicy
@@ -147,9 +148,13 @@ def command(
 async def _offers_of(client: Client, decides_by: PolicySource) -> tuple[Offers, bool | None, UsedPolicy, str]:
     """What a cluster offers now, whether the controller is at work (None: unknown), the policy, and the context's namespace."""
     # explanations tell of all nodes; a command that has no past decides as a webhook that has run for long
-    async with LiveView(client, keep=None, first_sight=False).following() as view:
+    view, used = LiveView(client, keep=None, first_sight=False), await decides_by.read(client)
+    view.configure(used.policy.fallback)
+    async with view.following():
         warn_of_classes(view.dra.class_errors)
-        at_work, used = await controller_at_work(client, decides_by.namespace), await decides_by.read(client)
+        if view.pods is not None and view.pods.unknown:
+            warn(f"what is free is not known ({view.pods.unknown}): the webhook may decide otherwise")
+        at_work = await controller_at_work(client, decides_by.namespace)
         return view.offers, at_work, used, client.cluster.namespace or "default"
 
 
@@ -187,7 +192,9 @@ def _offers_in(files: tuple[str, ...], decides_by: PolicySource) -> tuple[Offers
     _put(offers, described)
     if described.classes and described.slices:
         warn_of_classes(put_served(offers, described.classes, described.slices).class_errors)
-    return offers, controller_in(described.leases), decides_by.among(described.config_maps)
+    used = decides_by.among(described.config_maps)
+    put_pods(offers, described, used.policy.fallback)
+    return offers, controller_in(described.leases), used
 
 
 def _put(offers: Offers, found: ClusterObjects) -> None:

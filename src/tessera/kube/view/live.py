@@ -122,6 +122,10 @@ class LiveView(Follower):
             self.reflectors.append(self.pods.reflector)
         self._pods_switched.set()
 
+    @property
+    def follows_pods(self) -> bool:
+        return self.pods is not None
+
     async def _run_pods(self) -> NoReturn:
         while True:
             self._pods_switched.clear()
@@ -132,8 +136,9 @@ class LiveView(Follower):
                     running.cancel()
 
     def configure(self, policy: FallbackPolicy) -> None:
-        """Keep what is gone from a node for as long as the operator says."""
+        """Keep what is gone from a node for as long as the operator says; follow pods where it matters what is free."""
         self._nodes.grace = policy.grace
+        self.follow_pods(policy.transient_taints if policy.full_enabled else None)
 
     def missing(self) -> str | None:
         """What keeps the view from being complete; once it is, the first class that comes later does not make it less."""

@@ -14,7 +14,7 @@ from tessera.core.admission.view.pods import ViewedPod
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Sink
-from tessera.protocol.kubernetes.viewed_pod import read_viewed_pod
+from tessera.protocol.admission.viewed_pod import read_viewed_pod
 
 _log: Final = logging.getLogger("tessera.kube")
 _PODS: Final = replace(UNFINISHED_PODS, optional=True)
@@ -40,7 +40,7 @@ class PodFollower:
         """Why it is not known what is free, in words; None where it is."""
         health = self.reflector.health
         if health.absent:
-            return f"the webhook may not read pods: {health.last_error}"
+            return f"pods may not be read: {health.last_error}"
         return None if health.synced else "pods not listed yet"
 
     async def run(self) -> NoReturn:

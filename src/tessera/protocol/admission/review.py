@@ -138,7 +138,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     def origin(self) -> "Origin":
         """By what the pod will be known when it is there."""
-        from tessera.protocol.kubernetes.viewed_pod import origin_of  # only where it is known what is free
+        from tessera.protocol.admission.viewed_pod import origin_of  # only where it is known what is free
 
         metadata = (self.pod and self.pod.metadata) or _NO_META
         raw = bytes(metadata.owner_references)

@@ -72,16 +72,18 @@ class FreeIndex:
 
     # What is shown
 
-    def __len__(self) -> int:
-        return len(self.pods)
-
     @property
     def reservations(self) -> int:
         return len(self._until)
 
     @property
+    def waiting(self) -> int:
+        """How many pods wait for a node, and may have one."""
+        return len(self._rooms.holders) - len(self._until)
+
+    @property
     def rooms(self) -> int:
-        """How many rooms there are, reservations among them."""
+        """How many of these have room."""
         return self._rooms.kept
 
     def room_of(self, key: str) -> str:

@@ -69,13 +69,17 @@ class ViewedPodIn(Part):
     status: _StatusIn = msgspec.field(default_factory=_StatusIn)
 
 
-_decode: Final = decoder(ViewedPodIn)
+decode_viewed_pod: Final = decoder(ViewedPodIn)
 _conditions_of = reader(list[Condition], [])
 
 
 def read_viewed_pod(raw: bytes) -> tuple[str, ViewedPod | None]:
     """A pod's namespace and name, and what counts of it; None: it is over, or waits for no GPU."""
-    one = _decode(raw)
+    return viewed_pod(decode_viewed_pod(raw), raw)
+
+
+def viewed_pod(one: ViewedPodIn, raw: bytes) -> tuple[str, ViewedPod | None]:
+    """The same of a pod that is decoded; `raw` is all of it."""
     metadata = one.metadata
     try:
         return f"{metadata.namespace}/{metadata.name}", _viewed(one, raw)

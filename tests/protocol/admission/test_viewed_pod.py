@@ -7,8 +7,8 @@ import pytest
 from tessera.core.admission.view.pods import BoundPod, Origin, WaitingPod
 from tessera.core.kubernetes.scheduling import Toleration
 from tessera.protocol.admission import review
+from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tessera.protocol.kubernetes.objects import InvalidObject
-from tessera.protocol.kubernetes.viewed_pod import read_viewed_pod
 from tests.build import MIG, pod_document
 from tests.build import review as review_of
 
