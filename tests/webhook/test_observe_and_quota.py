@@ -139,7 +139,7 @@ def test_decisions_are_kept_while_quotas_stay(monkeypatch):
     cluster = offers(SMALL)
     admission = Admission(cluster, Policy())
     made: list[str] = []
-    monkeypatch.setattr("tessera.webhook.endpoint.review_pod", _counting(made))
+    monkeypatch.setattr("tessera.webhook.reviewed.review_pod", _counting(made))
 
     def ask(namespace):
         admission.response(reviews.decode(review(asks("3g.30gb"), namespace=namespace)))

@@ -30,7 +30,7 @@ from tessera.protocol.configuration.webhook import Configuration, OnError
 from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
 from tessera.webhook.metrics import Metrics, OutcomeLabel
-from tessera.webhook.reviewed import decide_workload, review_pod
+from tessera.webhook.reviewed import decide_workload, review_new_pod
 
 _MOST_REMEMBERED: Final = 16 * 2**20  # bytes of responses: some 4,000 templates of the usual size
 _LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided each time
@@ -53,6 +53,8 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
     quotas: tuple[Quota, ...] | None = None  # of the namespace, by which it was decided
     conversion: str = ""  # what became of a request that could be a claim
     demand: Demand = ()  # the GPUs that were asked for, and what becomes of that
+    by: str = ""  # where `when: full` holds: `full`, or why what is free does not matter
+    cause: str = "missing"  # of what is replaced
 
     @property
     def size(self) -> int:
@@ -105,8 +107,10 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
                 rejected=denied is not None,
                 unmet=not isinstance(decision, Denied) and decision.unmet,
             )
-            if pod is not None
+            if pod is not None and decision.by != "marked"  # it was counted when it came first
             else (),
+            by=decision.by,
+            cause=decision.cause if isinstance(decision, Patched) else "missing",
         )
 
 
@@ -146,8 +150,11 @@ class Memory:
 class Admission:
     """Responses on reviews: pure but for the memory of them."""
 
-    def __init__(self, view: ClusterView, policy: Policy) -> None:
+    def __init__(
+        self, view: ClusterView, policy: Policy, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.view = view
+        self._clock = clock  # of who follows pods
         self.policy = policy  # the configuration that decisions follow
         self.memory = Memory()
         self._responses_for = view.version
@@ -173,9 +180,10 @@ class Admission:
         known = self.memory.get(key)
         quotas = self.view.quotas.get(request.namespace)
         if known is None or known.quotas is not quotas:
-            reviewed = review_pod(request, self.view, self.policy)
+            reviewed = review_new_pod(request, self.view, self.policy, self._clock)
             known = CachedResponse.of(reviewed.decision, reviewed.operations, quotas, pod=reviewed.pod)
-            self.memory.keep(key, known)
+            if known.by != "full":  # that holds for this one pod
+                self.memory.keep(key, known)
         return known
 
     def _workload(self, request: Request) -> CachedResponse:
@@ -264,6 +272,9 @@ class Endpoint:
         metrics.count(response.outcome, spent, counters)
         for asked, given in response.replaced:
             counters.fallbacks.add(asked, given)
+            counters.causes.add(response.cause)
+        if response.by:
+            counters.by_free.add(response.by)
         counters.injected += response.injected
         if response.conversion:
             counters.conversions.add(response.conversion)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tessera.core.admission.bridge import CONVERSIONS
+from tessera.core.admission.fallback.full import EVERY_BY
 from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
 from tessera.core.admission.policy import Policy, is_bridge_on
 from tessera.core.admission.view.offers import Offers
@@ -91,6 +92,8 @@ class DecisionCounters:
     def __init__(self) -> None:
         self.outcomes = [0] * len(OutcomeLabel)
         self.fallbacks = Counts("from", "to")
+        self.causes = Counts("reason", known=(("missing",), ("full",)))
+        self.by_free = Counts("way", known=((one,) for one in EVERY_BY))
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
         self.conversions = Counts("way", known=((one,) for one in CONVERSIONS))
@@ -103,6 +106,10 @@ class DecisionCounters:
         yield "gpu_webhook_requests_total", "Admission reviews, by outcome.", outcomes
         text = "GPU requests rewritten, by the profile asked for and the profile given."
         yield "gpu_webhook_fallback_total", text, self.fallbacks.samples()
+        text = "The same by reason: no node offers what was asked for (missing), or none has it free (full)."
+        yield "gpu_webhook_fallback_reason_total", text, self.causes.samples()
+        text = "Pods for which fallback.when is full: decided by what is free (full), or why as with missing."
+        yield "gpu_webhook_fallback_full_total", text, self.by_free.samples()
         yield "gpu_webhook_rejections_total", "Pods rejected, by reason.", self.rejections.samples()
         text = "GPUs by the profile asked for: asked; got, as asked; rejected. The rest got something else, or waits for what no node offers."
         yield "gpu_webhook_demand_total", text, self.demand.samples()

@@ -19,8 +19,10 @@ from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, 
 from tessera.core.admission.policy import Mode, Policy, mode_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.edits import Edit
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.requests import record
+from tessera.core.requests.mark import Mark, mark_of
 from tessera.core.values import value
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
@@ -64,7 +66,9 @@ class KnownReviews:
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = review_pod(request, view, policy)
+            found = review_pod(request, view, policy)
+            if found.would.by != "full":  # that holds for this moment
+                self._known[key] = found
         return found
 
 
@@ -73,13 +77,40 @@ def review_pod(request: Request, view: ClusterView, policy: Policy, decide: Deci
     pod = request.read()
     decision = decide(pod, view, policy)
     operations: tuple[Operation, ...] = ()
-    if isinstance(decision, Patched):
+    if edits := _edits(decision):
         document = review.patchable_of(request)
-        operations = tuple(patch.build(decision.edits, document))
+        operations = tuple(patch.build(edits, document))
         patch.carry_out(document, operations)
     if mode_in(view.namespaces.get(pod.namespace), policy.mode) is Mode.OBSERVE:
         return Reviewed(pod, observed(decision), withheld=operations)
     return Reviewed(pod, decision, operations)
+
+
+def review_new_pod(
+    request: Request, view: ClusterView, policy: Policy, clock: Callable[[], float]
+) -> Reviewed:
+    """The same for a pod that is created with this: room is kept for one that was decided about by what is free, until it is seen."""
+    free = view.free
+    if free is None or request.dry_run:
+        return review_pod(request, view, policy)
+
+    def decide_again(pod: Pod, view: ClusterView, policy: Policy) -> Decision:
+        if mark_of(pod) is Mark.EARLIER:  # with its later containers it needs other room
+            free.release(request.origin())
+        return decide(pod, view, policy)
+
+    reviewed = review_pod(request, view, policy, decide_again)
+    given = reviewed.decision
+    if isinstance(given, (Allowed, Patched)) and given.momentary is not None:
+        free.reserve(given.momentary.pod, request.origin(), clock())
+    return reviewed
+
+
+def _edits(decision: Decision) -> tuple[Edit, ...]:
+    """What is changed in a pod, and its mark."""
+    edits = decision.edits if isinstance(decision, Patched) else ()
+    momentary = None if isinstance(decision, Denied) else decision.momentary
+    return edits if momentary is None else (*edits, momentary.mark)
 
 
 def review_templates(

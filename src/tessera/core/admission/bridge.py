@@ -15,7 +15,7 @@ from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.kubernetes.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
-from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Amounts, Container, Pod
 from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import (
@@ -34,8 +34,6 @@ from tessera.core.requests.alternatives import (
 )
 from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.core.values import value
-
-_OWN_SCHEDULERS: Final = ("", "default-scheduler")  # which run Kubernetes' plugin for claims
 
 Conversion = Literal[
     "claim",
@@ -164,7 +162,7 @@ def why_not(pod: Pod, search: FallbackSearch, offers: ClusterView) -> NotConvert
         )
     if pod.node_name:
         return NotConverted("node_name", "spec.nodeName is set, and a claim needs the scheduler")
-    if pod.scheduler not in _OWN_SCHEDULERS:
+    if pod.scheduler not in DEFAULT_SCHEDULERS:  # they run Kubernetes' plugin for claims
         return NotConverted("scheduler", f"its scheduler is {pod.scheduler}")
     if pod.claims:
         return NotConverted("own_claims", "it has claims of its own")

@@ -11,21 +11,33 @@ from typing import Final
 
 from tessera.core.admission import bridge, injection, limits
 from tessera.core.admission.bridge import Converted, NotConverted
-from tessera.core.admission.fallback.asking import ask
-from tessera.core.admission.fallback.found import AsAsked, Found, Unmatched
-from tessera.core.admission.fallback.search import FallbackSearch, usable_offers
-from tessera.core.admission.outcome import Allowed, Code, Decision, Denied, Patched
-from tessera.core.admission.policy import MIRROR_ANNOTATION, Dra, FallbackPolicy, Policy, dra_in
+from tessera.core.admission.fallback import full
+from tessera.core.admission.fallback.asking import ask, too_many_whole_gpus
+from tessera.core.admission.fallback.found import AsAsked, Unmatched
+from tessera.core.admission.fallback.full import Chosen
+from tessera.core.admission.fallback.search import FallbackSearch
+from tessera.core.admission.outcome import Allowed, Cause, Code, Decision, Denied, Momentary, Patched
+from tessera.core.admission.policy import (
+    MIRROR_ANNOTATION,
+    Dra,
+    FallbackPolicy,
+    Policy,
+    When,
+    dra_in,
+    when_of,
+)
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.edits import SetAnnotation, difference
 from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, needs
-from tessera.core.kubernetes.resources import WHOLE_GPU, short
+from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
 from tessera.core.requests.asking import asked_profiles, bad_count, complete_limits, misspelt, why_untouched
+from tessera.core.requests.mark import mark_text
 from tessera.core.requests.record import (
     DECIDED_ANNOTATION,
+    MARK_ANNOTATION,
     RECORD_ANNOTATION,
     apply,
     recorded,
@@ -52,9 +64,13 @@ class _Stage:
     gpu_type: str | None = None
     bridge: Converted | NotConverted | None = None  # what became of its request where it could be a claim
     unmet: bool = False  # no node offers what it asks for: it waits
+    by: str = ""  # where `when: full` holds: `full`, or why what is free does not matter
+    cause: Cause = "missing"  # of what is replaced
 
 
-def decide(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool = True) -> Decision:
+def decide(
+    pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool = True, is_template: bool = False
+) -> Decision:
     """Decide about one pod that is about to be created; `may_claim`: its request can become a claim."""
     exempt = why_exempt(pod, view)
     if exempt is not None:
@@ -67,12 +83,13 @@ def decide(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool = Tru
         spared = _spared(Denied("bad_quantity", bad), pod)
         return spared if isinstance(spared, Denied) else _decided(pod, (spared,))
     complete = _complete(pod, policy)
-    fallen = _spared(_fall_back(complete.pod, view, policy, may_claim=may_claim), complete.pod)
+    fallen = _fall_back(complete.pod, view, policy, may_claim=may_claim, is_template=is_template)
+    fallen = _spared(fallen, complete.pod)
     if isinstance(fallen, Denied):
         return fallen
     injected = _spared(_inject(fallen.pod, view, policy), fallen.pod)
     if isinstance(injected, Denied):
-        return injected
+        return replace(injected, by=fallen.by) if fallen.by else injected
     return _decided(pod, (fallen, complete, _claim(injected, fallen.bridge)))
 
 
@@ -81,7 +98,7 @@ def decide_template(template: Pod, view: ClusterView, policy: Policy) -> Decisio
 
     Its request stays what it is: who reads templates, such as Kueue, counts extended resources and no alternatives.
     """
-    decision = decide(template, view, policy, may_claim=False)
+    decision = decide(template, view, policy, may_claim=False, is_template=True)
     if (
         isinstance(decision, Denied)
         or DECIDED_ANNOTATION in template.annotations
@@ -136,9 +153,16 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
         case NotConverted() as kept:
             conversion = kept.skip_reason
     unmet = any(one.unmet for one in stages)
+    by, cause, momentary = stages[0].by, stages[0].cause, None
+    if by == "full":
+        momentary = Momentary(last.pod, SetAnnotation(MARK_ANNOTATION, mark_text(last.pod)))
+    if cause == "full":
+        audit["fallback-reason"] = cause
     if not edits:
-        return Allowed(reason, told, audit, conversion, unmet)
-    return Patched(edits, reason, replaced, last.gpu_type, told, audit, conversion, unmet)
+        return Allowed(reason, told, audit, conversion, unmet, by, momentary)
+    return Patched(
+        edits, reason, replaced, last.gpu_type, told, audit, conversion, unmet, by, momentary, cause
+    )
 
 
 # Missing limits
@@ -152,20 +176,26 @@ def _complete(pod: Pod, policy: Policy) -> _Stage:
 # Fallback
 
 
-def _fall_back(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Denied:
+def _fall_back(
+    pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool, is_template: bool
+) -> _Stage | Denied:
     asked = asked_profiles(pod)
     if not policy.fallback.enabled:
         return _Stage(pod, "fallback is disabled" if asked else "")
     if not asked:
-        return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, view, policy)))
+        return _Stage(pod, warnings=tuple(too_many_whole_gpus(pod, view, policy)))
     try:
         search = ask(pod, asked, view, policy)
         crossing = _bridge(pod, search, view, policy) if may_claim else None
+        when = when_of(pod, view.namespaces.get(pod.namespace), policy.fallback)
     except InvalidInput as error:
         return Denied("bad_annotation", str(error))
     if isinstance(crossing, Converted):
         return _bridged(pod, crossing)
-    stage = _chosen(pod, search.choose(), policy)
+    if when is When.FULL:
+        stage = _chosen(pod, full.choose(pod, search, view, policy, is_template=is_template), policy)
+    else:
+        stage = _chosen(pod, Chosen(search.choose()), policy)
     if crossing is None or isinstance(stage, Denied):
         return stage
     told = (
@@ -175,20 +205,20 @@ def _fall_back(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool) 
     return replace(stage, reason=reason, warnings=(*stage.warnings, *told), bridge=crossing)
 
 
-def _chosen(pod: Pod, outcome: Found, policy: Policy) -> _Stage | Denied:
+def _chosen(pod: Pod, chosen: Chosen, policy: Policy) -> _Stage | Denied:
+    outcome = chosen.found
     if isinstance(outcome, Unmatched):
-        return _unmatched(pod, outcome, policy.fallback)
+        return _unmatched(pod, outcome, policy.fallback, chosen.by)
     if isinstance(outcome, AsAsked):
-        return _Stage(with_later_containers(pod), "what it asks for is offered")
+        return _Stage(with_later_containers(pod), chosen.as_asked, by=chosen.by)
     replaced = tuple((short(old), short(new)) for old, new in outcome.by.items())
     return _Stage(
         apply(pod, outcome.by, with_record(pod, replaced)),
-        "; ".join(f"{old} is not offered, {new} is the first that is" for old, new in replaced),
-        tuple(
-            f"GPU fallback {old}->{new}: no node that this pod can use offers {old} as asked"
-            for old, new in replaced
-        ),
+        "; ".join(chosen.replaced.format(old, new) for old, new in replaced) + chosen.after,
+        tuple(f"GPU fallback {old}->{new}: {chosen.why.format(old, new)}" for old, new in replaced),
         replaced,
+        by=chosen.by,
+        cause=chosen.cause,
     )
 
 
@@ -225,7 +255,7 @@ def _claim(stage: _Stage, crossing: Converted | NotConverted | None) -> _Stage:
     return replace(stage, pod=bridge.without_amounts(stage.pod, crossing))
 
 
-def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Denied:
+def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy, by: str) -> _Stage | Denied:
     message = str(outcome)
     if outcome.never:
         why = outcome.never
@@ -233,22 +263,11 @@ def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage |
         why = "the webhook admits unmatched pods"
     else:
         unmatched: Code = "quota" if outcome.over_quota else "not_offered"
+        # what is free had no part in it
         return Denied("too_many_profiles" if outcome.too_many else unmatched, message)
     wanted = ", ".join(f"{short(one)} ×{count}" for one, count in outcome.asked)
     warning = f"no node offers {wanted} now; the pod waits as it is ({why})"
-    return _Stage(pod, f"{message}; {why}", (warning,), unmet=True)
-
-
-def _too_many_whole_gpus(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
-    """A word about whole GPUs that no node has so many of: fallback leaves them alone, and the pod would wait for ever."""
-    if not any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
-        return
-    need = needs(pod, WHOLE_GPU.__eq__).get(WHOLE_GPU, 0)
-    nodes = view.for_pod(pod, policy.fallback.transient_taints)
-    most = usable_offers(pod, view, policy.fallback, nodes).most.get(WHOLE_GPU, 0)
-    if most < need:
-        has = f"more than {most}" if most else "any"
-        yield f"{WHOLE_GPU}: {need}: no node that this pod can use has {has}; the pod stays as it is and waits"
+    return _Stage(pod, f"{message}; {why}", (warning,), unmet=True, by=by)
 
 
 # Injection

@@ -5,7 +5,18 @@ from collections.abc import Iterable, Iterator
 from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import Replace, Trial, Unmatched
-from tessera.core.admission.policy import DRA_ANNOTATION, Dra, FallbackPolicy, Policy, constraints_of, dra_in
+from tessera.core.admission.fallback.full import choose, search_now, why_as_missing
+from tessera.core.admission.policy import (
+    DRA_ANNOTATION,
+    WHEN_ANNOTATION,
+    Dra,
+    FallbackPolicy,
+    Policy,
+    When,
+    constraints_of,
+    dra_in,
+    when_of,
+)
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, is_other, why_excluded, why_too_small
@@ -38,12 +49,17 @@ def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
     try:
         complete = complete_limits(pod, policy.gpu_resources)
         search = ask(complete, asked_profiles(complete), view, policy)
+        when = when_of(pod, view.namespaces.get(pod.namespace), policy.fallback)
     except InvalidInput:
         return []
-    outcome = search.choose()
+    if when is When.FULL and why_as_missing(complete, view) is None:
+        now = search_now(complete, search, view, policy)
+        outcome = choose(complete, search, view, policy, is_template=False).found
+    else:
+        now, outcome = None, search.choose()
     if isinstance(outcome, Unmatched):
         return list(outcome.trials)
-    return list(search.trials(outcome.by if isinstance(outcome, Replace) else {}))
+    return list(search.trials(outcome.by if isinstance(outcome, Replace) else {}, now))
 
 
 def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
@@ -59,6 +75,7 @@ def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
     try:
         constraints = constraints_of(pod, view.namespaces.get(pod.namespace))
         dra_in(view.namespaces.get(pod.namespace), given.dra)
+        yield from _free(pod, view, given)
     except InvalidInput:
         return
     yield from (said for said in (constraints.never, constraints.no_smaller, constraints.no_larger) if said)
@@ -79,6 +96,23 @@ def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
         yield "the webhook admits unmatched pods (fallback.unmatched: admit)"
     if pod.bound_to:
         yield f"bound to node {pod.bound_to}: never rejected"
+
+
+def _free(pod: Pod, view: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
+    """Whether what is free matters, and who says so."""
+    namespace = view.namespaces.get(pod.namespace)
+    if not asked_profiles(pod) or when_of(pod, namespace, policy) is not When.FULL:
+        return
+    who = "fallback.when: full"
+    if WHEN_ANNOTATION in pod.annotations:
+        who = "the pod's fallback-when"
+    elif namespace is not None and WHEN_ANNOTATION in namespace.annotations:
+        who = f"namespace {namespace.name}'s fallback-when"
+    skipped = why_as_missing(pod, view)
+    if skipped is None:
+        yield f"what is free now decides ({who})"
+    else:
+        yield f"what is free does not matter ({who}): {skipped.why}"
 
 
 def _claims(pod: Pod, view: ClusterView, policy: FallbackPolicy) -> Iterator[str]:

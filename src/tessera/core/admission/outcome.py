@@ -8,11 +8,22 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from tessera.core.admission.injection import Refusal
-from tessera.core.kubernetes.edits import Edit
+from tessera.core.kubernetes.edits import Edit, SetAnnotation
+from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import cut_warning
 from tessera.core.values import value
 
+Cause = Literal["missing", "full"]  # no node offers it, or none has it free
+
 OBSERVE_MODE: Final = "observe mode:"  # how its warnings begin; the doctor knows the webhook by it
+
+
+@value
+class Momentary:
+    """A decision by what was free at this moment holds for this one pod: room is kept for it, and its mark says that it was decided about."""
+
+    pod: Pod  # as it is admitted
+    mark: SetAnnotation
 
 
 @value
@@ -24,6 +35,8 @@ class Allowed:
     audit: Mapping[str, str] = field(default_factory=dict)
     conversion: str = ""  # why its request did not become a claim, where it could have
     unmet: bool = False  # no node offers what it asks for: it waits
+    by: str = ""  # where `when: full` holds: `full`, or why what is free did not matter
+    momentary: Momentary | None = None
 
 
 @value
@@ -38,6 +51,9 @@ class Patched:
     audit: Mapping[str, str] = field(default_factory=dict)
     conversion: str = ""  # `claim`: its request became one; or why not, where it could have
     unmet: bool = False  # no node offers what it asks for: it waits
+    by: str = ""  # where `when: full` holds: `full`, or why what is free did not matter
+    momentary: Momentary | None = None
+    cause: Cause = "missing"  # of what is replaced
 
 
 Code = Literal["not_offered", "quota", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
@@ -52,6 +68,7 @@ class Denied:
 
     code: Code
     message: str
+    by: str = ""  # as in `Allowed`
 
 
 Decision = Allowed | Patched | Denied
@@ -81,8 +98,9 @@ def _warnings(would: Allowed | Patched) -> Iterator[str]:
     if isinstance(would, Allowed):
         yield from would.warnings
         return
+    why = "has {} free" if would.cause == "full" else "offers {} as asked"
     for old, new in would.replaced:
-        yield f"{OBSERVE_MODE} would be changed to {new}: no node that this pod can use offers {old} as asked"
+        yield f"{OBSERVE_MODE} would be changed to {new}: no node that this pod can use {why.format(old)}"
     if not would.replaced:
         yield f"{OBSERVE_MODE} would be changed: {would.reason}"
     # the first warnings of a rewrite are about what was replaced, one for each

@@ -12,6 +12,7 @@ from tessera.core.values import value
 
 Amounts = Mapping[str, Quantity]
 NOTHING: Final[Amounts] = MappingProxyType({})
+DEFAULT_SCHEDULERS: Final = ("", "default-scheduler")  # the names of Kubernetes' own in a pod
 
 
 @value
@@ -60,6 +61,8 @@ class Pod:
     scheduler: str = ""  # empty: the default one
     claims: tuple[str, ...] = ()  # its claims: the names of their templates, empty for a claim without one
     queued: bool = False  # Kueue manages the pod itself
+    counted: bool = False  # Kueue counts the pod's workload by its template
+    gated: bool = False  # it has scheduling gates
 
     @property
     def bound_to(self) -> str:
@@ -102,6 +105,8 @@ class Pod:
             self.scheduler,
             self.claims,
             self.queued,
+            self.counted,
+            self.gated,
         )
 
 

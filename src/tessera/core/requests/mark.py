@@ -12,9 +12,8 @@ from typing import Final
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.requests.record import LONGEST, MARK_ANNOTATION, asked_of, asked_text, read_asked
 
-_MOST: Final = (
-    LONGEST // 2
-)  # bytes of a pod's requests as they came: what replaces them may have longer names
+# bytes of a pod's requests as they came: what replaces them may have longer names
+_MOST: Final = LONGEST // 2
 
 
 class Mark(Enum):

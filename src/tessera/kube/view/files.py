@@ -76,7 +76,8 @@ class FileView:
         """Know what is free where it matters, by the pods in the files."""
         transient = policy.transient_taints if policy.full_enabled else None
         if transient != self._transient:
-            self._transient, self.offers.free = transient, None
+            self._transient = transient
+            self.offers.forget_pods()
             try:
                 self._use(*self._read())
             except InvalidInput as error:
@@ -127,7 +128,7 @@ def _pods_in(described: ClusterObjects) -> "_Pods":
 
 def _put_pods(offers: Offers, pods: "_Pods", transient: tuple[str, ...], now: float = 0.0) -> None:
     if pods is None:
-        offers.free = None
+        offers.forget_pods()
     else:
         (offers.free or offers.follow_pods(transient)).replace_pods(pods, now)
 

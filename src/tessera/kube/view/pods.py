@@ -54,7 +54,8 @@ class PodFollower:
 
     def stop(self) -> None:
         """From now on nobody knows what is free."""
-        self._stopped, self._offers.free = True, None
+        self._stopped = True
+        self._offers.forget_pods()
 
     def use_transient(self, transient: tuple[str, ...]) -> None:
         """Other taints pass from now on."""
@@ -68,7 +69,7 @@ class PodFollower:
         if self._stopped:
             return
         if self.reflector.health.absent:
-            self._offers.free = None
+            self._offers.forget_pods()
             _log.warning(
                 "pods: not followed, so fallback goes by what nodes offer, not by what is free (fallback.when: missing): %s",
                 self.reflector.health.last_error,

@@ -13,7 +13,12 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.edits import difference
 from tessera.core.requests import alternatives, record
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, DeviceRequest
-from tessera.core.requests.record import ASKED_ANNOTATION, DECIDED_ANNOTATION, RECORD_ANNOTATION
+from tessera.core.requests.record import (
+    ASKED_ANNOTATION,
+    DECIDED_ANNOTATION,
+    MARK_ANNOTATION,
+    RECORD_ANNOTATION,
+)
 from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.protocol.admission import patch
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
@@ -33,13 +38,14 @@ def as_created(pod: dict[str, Any]) -> dict[str, Any]:
     annotations.pop(TICKET_ANNOTATION, None)
     if converted is not None:
         _undo_claim(spec, converted)
+    marked = annotations.pop(MARK_ANNOTATION, None) is not None
     replaced = [name for name in (RECORD_ANNOTATION, ASKED_ANNOTATION) if name in annotations]
     found = {**pod, "spec": spec}
     if replaced and converted is None:  # else the record tells what the scheduler chose
         read = pod_of(decode_lean_pod(msgspec.json.encode(pod)))
         edits = difference(read, record.undone(read))
         found = patch.apply(found, patch.build(edits, found))
-    if replaced or converted is not None:
+    if replaced or marked or converted is not None:
         kept = {name: text for name, text in annotations.items() if name not in replaced}
         found["metadata"] = {**metadata, "annotations": kept}
     return found

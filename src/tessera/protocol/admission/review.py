@@ -123,6 +123,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             bool(has) or present(metadata.annotations),
             *map(has.get, annotations),
             metadata.queued,
+            metadata.counted,
             _encode(spec),
         )
 

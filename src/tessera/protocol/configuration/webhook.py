@@ -108,6 +108,7 @@ fallback:
   chains:                   # explicit orders for single profiles
     7g.80gb: [gpu]
   autoscaled: []            # types that the autoscaler can add, such as [1g.10gb, gpu]
+  when: missing             # or full: a pod also gets something else when no node has free what it asks for
 
 injection:
   resourceMap:

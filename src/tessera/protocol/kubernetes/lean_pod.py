@@ -13,6 +13,7 @@ from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, To
 from tessera.protocol.kubernetes.objects import (
     ABSENT,
     Keep,
+    NameOnly,
     OwnerReference,
     Part,
     ResourcesIn,
@@ -33,14 +34,17 @@ class ContainerIn(Part):
     restart_policy: str | None = None
 
 
-# The labels by which Kueue's integration for plain pods knows what it manages (its pkg/controller/constants).
+# The labels by which Kueue's integration for plain pods knows what it manages (its pkg/controller/constants), and the
+# one that it gives the pods of a workload that it has admitted (PodSetLabel in its apis/kueue).
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
+PODSET_LABEL: Final = "kueue.x-k8s.io/podset"
 
 
 class _KueueLabels(Part):
     queue: str | None = msgspec.field(default=None, name=QUEUE_LABEL)
     managed: str | None = msgspec.field(default=None, name=MANAGED_LABEL)
+    podset: str | None = msgspec.field(default=None, name=PODSET_LABEL)
 
 
 class LeanMetadata(Part):
@@ -58,6 +62,11 @@ class LeanMetadata(Part):
         """Whether Kueue manages the pod itself, by a label; pods of a workload that it has admitted are like any others."""
         labels = self.labels
         return labels is not None and (labels.queue is not None or labels.managed is not None)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the pod is of a workload that Kueue has admitted, and counts by its template."""
+        return self.labels is not None and self.labels.podset is not None
 
 
 class _TermIn(Part):
@@ -137,6 +146,7 @@ class LeanSpec(Part, omit_defaults=True):
     priority_class_name: str | None = None
     priority: int | None = None
     overhead: msgspec.Raw = ABSENT
+    scheduling_gates: list[NameOnly] | None = None
     resource_claims: msgspec.Raw = ABSENT
     resources: msgspec.Raw = ABSENT
 
@@ -227,6 +237,8 @@ def pod_of(one: "LeanPod | PodIn", namespace: str = "") -> Pod:
         scheduler=spec.scheduler_name or "",
         claims=spec.claim_templates,
         queued=metadata.queued,
+        counted=metadata.counted,
+        gated=bool(spec.scheduling_gates),
     )
 
 

@@ -13,6 +13,7 @@ from tessera.core.devices.capacity import PodUse, in_effect, pod_use
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.protocol.kubernetes.lean_pod import (
     MANAGED_LABEL,
+    PODSET_LABEL,
     QUEUE_LABEL,
     ContainerIn,
     LeanSpec,
@@ -27,7 +28,6 @@ from tessera.protocol.kubernetes.objects import (
     Condition,
     InvalidObject,
     Keep,
-    NameOnly,
     Part,
     ResourcesIn,
     amounts_of,
@@ -48,10 +48,13 @@ class PodMetadata(CommonMetadata):
     def queued(self) -> bool:
         return self.labels is not None and (QUEUE_LABEL in self.labels or MANAGED_LABEL in self.labels)
 
+    @property
+    def counted(self) -> bool:
+        return self.labels is not None and PODSET_LABEL in self.labels
+
 
 class PodSpec(LeanSpec):
     node_name: str = ""
-    scheduling_gates: list[NameOnly] | None = None
 
 
 class Waiting(Part):

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from tessera.core.admission import injection
-from tessera.core.admission.fallback.search import MOST_PROFILES, Choice, FallbackSearch
+from tessera.core.admission.fallback.search import MOST_PROFILES, Choice, FallbackSearch, usable_offers
 from tessera.core.admission.injection import (
     GPU_TYPE_ANNOTATION,
     LEAST,
@@ -26,6 +26,7 @@ from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Container, Pod, needs
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Allowance
+from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.requests.record import apply
 
@@ -89,6 +90,18 @@ def _pairs(
             yield from ((one, to) for one in counted)
         elif to in counted and len(asked) > 1:
             yield to, to
+
+
+def too_many_whole_gpus(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
+    """A word about whole GPUs that no node has so many of: fallback leaves them alone, and the pod would wait for ever."""
+    if not any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
+        return
+    need = needs(pod, WHOLE_GPU.__eq__).get(WHOLE_GPU, 0)
+    nodes = view.for_pod(pod, policy.fallback.transient_taints)
+    most = usable_offers(pod, view, policy.fallback, nodes).most.get(WHOLE_GPU, 0)
+    if most < need:
+        has = f"more than {most}" if most else "any"
+        yield f"{WHOLE_GPU}: {need}: no node that this pod can use has {has}; the pod stays as it is and waits"
 
 
 @dataclass(slots=True)

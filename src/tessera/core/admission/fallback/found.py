@@ -103,6 +103,15 @@ def offered_in_words(usable: Usable, resource: str) -> str:
     return f"offered, up to {most} a node{through}"
 
 
+def free_in_words(now: Usable, resource: str, most: int) -> str:
+    """How many of a resource are free, behind what is offered; `most`: on one node, whatever else is free there."""
+    if now.most.get(resource) == UNLIMITED:
+        return ""
+    if count := now.most.get(resource, 0):
+        return f"; up to {count} free on a node now"
+    return "; free now only where the rest of the pod has no room" if most else "; none free now"
+
+
 def listed(counts: Sequence[tuple[str, int]]) -> str:
     return (
         ", ".join(f"{short(r)} (up to {n} a node)" if n < UNLIMITED else short(r) for r, n in counts)

@@ -22,6 +22,7 @@ from tessera.core.admission.fallback.found import (
     Replace,
     Trial,
     Unmatched,
+    free_in_words,
     offered_in_words,
 )
 from tessera.core.admission.fallback.together import MOST_LOOKS, Injecting, Together
@@ -101,21 +102,27 @@ class FallbackSearch:
 
     def choose(self) -> Found:
         """What each of the pod's profiles becomes."""
+        return self.first() or self._unmatched()
+
+    def first(self) -> AsAsked | Replace | None:
+        """What fits; None where nothing does."""
         if not self.asked or self._fits_as_asked():
             return AsAsked()
         chosen = self._best() if len(self.asked) <= MOST_PROFILES else None
         if chosen is None:
-            return self._unmatched()
+            return None
         return Replace(MappingProxyType({old: new for old, new in chosen.items() if old != new}))
 
     def alternatives(self, resource: str) -> list[Candidate]:
         """All that may stand for a profile and is offered, best first: from these a scheduler can choose by what is free."""
         return [one for one in self._candidates(resource) if not one.obstacle and self._fits(resource, one)]
 
-    def trials(self, chosen: Mapping[str, str] | None) -> Iterator[Trial]:
+    def trials(
+        self, chosen: Mapping[str, str] | None, now: "FallbackSearch | None" = None
+    ) -> Iterator[Trial]:
         """Every candidate in the order in which it is considered, and what speaks against it.
 
-        `chosen` is what was chosen for each profile; None when nothing was.
+        `chosen` is what was chosen for each profile; None when nothing was. `now` is the same search by what is free.
         """
         alone = len(self.asked) == 1 and not self.need((WHOLE_GPU,))
         for (resource, _), found in zip(self.asked.items(), self.lists, strict=True):
@@ -124,11 +131,18 @@ class FallbackSearch:
                 taken = chosen is not None and one.resource == chosen.get(resource, resource)
                 passed_over = passed_over and not taken
                 reason = one.obstacle or self._lack(resource, one.resource)
-                if not reason and passed_over:  # it is there, and something else keeps the pod from it
+                taken_now = now is not None and now.usable.most.get(one.resource, 0) < self.need((resource,))
+                if not reason and passed_over and not taken_now:  # something else keeps the pod from it
                     reason = NO_ROOM if alone else NOT_TOGETHER
                 offered = reason in ("", NOT_TOGETHER)
                 words = reason or offered_in_words(self.usable, one.resource)
+                if now is not None and offered:
+                    words += free_in_words(now.usable, one.resource, now.most_free(one.resource))
                 yield Trial(resource, one.resource, one.kind, offered, words, chosen=taken)
+
+    def most_free(self, resource: str) -> int:
+        """How many of a resource one node has at most where the pod may go, whatever else it needs there."""
+        return self._view.columns.most(self._placeable).get(resource, 0)
 
     def need(self, sources: tuple[str, ...]) -> Number:
         """How many the pod needs at most at one time of what takes the place of all these."""

@@ -68,9 +68,16 @@ class Offers(ClusterView):
         from tessera.core.admission.view.free import FreeIndex  # by few: others do not pay for it
 
         self.free = FreeIndex(self, transient)
+        self.version += 1  # by what is free, other decisions are made
         for name in self._bits:
             self._tell_free(self.nodes[name])
         return self.free
+
+    def forget_pods(self) -> None:
+        """From now on it is not known what is free."""
+        if self.free is not None:
+            self.free = None
+            self.version += 1
 
     def put_namespace(self, namespace: Namespace) -> bool:
         if self.namespaces.get(namespace.name) == namespace:
