@@ -90,6 +90,7 @@ def run(stage: Stage, results: Results) -> None:
     results.note(
         f"{RUN}: the driver, the kubelet and the API server are stand-ins. A slice that is withdrawn is removed {RECALL:.0f} s later: until then a "
         f"pod for which the kubelet had already chosen it can be given it; load average {os.getloadavg()[0]:.1f} at the end"
+        + (", all of it with real-time priority" if os.sched_getscheduler(0) == os.SCHED_FIFO else "")
     )
 
 

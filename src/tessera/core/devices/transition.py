@@ -10,7 +10,9 @@ from typing import Final
 
 from tessera.core.devices.device import Device
 
-# Seconds for which a device that a layout took can come back: the kubelet chose it before it knew
+# Seconds for which a device that a layout took can come back, for a pod that the kubelet chose it for before it knew. The kubelet says
+# nothing between the choice and Allocate (devicesToAllocate in its devicemanager, 1.36), so no look at it can replace the wait.
+# It takes some milliseconds; a node that is short of processor time takes longer. An Allocate that comes later is refused
 RECALL: Final = 3.0
 
 

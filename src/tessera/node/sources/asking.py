@@ -6,11 +6,12 @@ is taken then. Threads end with the process.
 
 import sys
 import time
+from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from threading import Thread, get_ident
+from threading import get_ident
 from typing import Final, TypeVar
 
 _T = TypeVar("_T")
@@ -88,7 +89,7 @@ class Asker:
         """
         new = {key: _Question(ask, self._clock()) for key, ask in questions.items() if key not in self._open}
         self._open |= new
-        _start(deque(new.values()))
+        _start([*new.values()])
         for key in questions:
             self._wait(self._open[key], HANGS if first and key not in self._answered else _SLOW)
         answered = {key: self._open[key] for key in questions if self._open[key].answer.done()}
@@ -111,12 +112,12 @@ class Asker:
             self._wait_for(one.answer, left)
 
 
-def _start(todo: deque[_Question]) -> None:
+def _start(new: Sequence[_Question]) -> None:
     """Have all of them asked."""
+    todo = deque(new)
     while todo:
-        thread = Thread(target=_ask_all, args=(todo,), daemon=True)
-        thread.start()
-        thread.join(_STAGGER)
+        start_new_thread(_ask_all, (todo,))  # as a Thread would, without waiting until it has started
+        wait([new[-1].answer], _STAGGER)
 
 
 def _ask_all(todo: deque[_Question]) -> None:
