@@ -29,6 +29,7 @@ RIGHTS = {
     "RoleBinding": "rolebindings",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "CustomResourceDefinition": "customresourcedefinitions",
 }
 TYPES = ("1g.10gb", "2g.20gb", "3g.30gb")
 
@@ -55,9 +56,9 @@ def start_controller(cluster: Client, folder: Path) -> Running:
 
 
 @contextmanager
-def rights(cluster: Client, folder: Path) -> Iterator[None]:
-    """The chart's account for the controller, with its roles, its policies, and the Secret for the key of tickets."""
-    values = {"webhook": {"enabled": False}, "controller": {"enabled": True}}
+def rights(cluster: Client, folder: Path, **values: Any) -> Iterator[None]:
+    """The chart's account for the controller, with its roles, its policies, and the Secret for the key of tickets; further values of the chart."""
+    values = {"webhook": {"enabled": False}, "controller": {"enabled": True}, **values}
     made = []
     try:
         for one in Helm(folder).render(values, namespace=NAMESPACE):

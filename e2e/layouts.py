@@ -11,6 +11,7 @@ from e2e.cluster.client import Client
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.product import product_named
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.rollouts import ROLLOUT
 
 Refusal = Callable[[str, str], str]
 NODES = "/api/v1/nodes"
@@ -43,7 +44,7 @@ class StandInCutter:
         self.refuses: Refusal = lambda node, text: ""  # why it does not take this one
         self.dead: set[str] = set()  # nodes where nobody answers
         self.cuts: Counter[tuple[str, str]] = Counter()  # by node and layout
-        self.most_cordoned = 0
+        self.most_cordoned = 0  # by rollouts, at the same time
         self._cordoned: set[str] = set()
         self._cluster, self._pool = cluster, pool
         self._asked: dict[str, str] = {}
@@ -75,7 +76,8 @@ class StandInCutter:
 
     def _see(self, node: Object) -> None:
         name, asked = node["metadata"]["name"], _asked(node)
-        (self._cordoned.add if node["spec"].get("unschedulable") else self._cordoned.discard)(name)
+        ours = ROLLOUT in node["metadata"].get("annotations", {})
+        (self._cordoned.add if ours else self._cordoned.discard)(name)
         self.most_cordoned = max(self.most_cordoned, len(self._cordoned))
         if self._asked.get(name) == asked or name in self.dead:
             return

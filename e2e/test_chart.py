@@ -71,6 +71,7 @@ _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
             },
             "devicePlugin": {"enabled": True, "config": {"simulated": _SIMULATED}},
             "controller": {"enabled": True},
+            "layouts": {"enabled": True},
         },
     ),
     (
@@ -222,6 +223,7 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
             {"dashboard": {"enabled": True, "address": "0.0.0.0"}},  # noqa: S104
             "set dashboard.allowedHosts to the host names",
         ),
+        ({"layouts": {"enabled": True}}, "layouts.enabled needs controller.enabled"),
         ({"dashboard": {"service": {"type": "LoadBalancer"}}}, "additional properties 'type' not allowed"),
     ],
 )

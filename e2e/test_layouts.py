@@ -1,17 +1,24 @@
 """Rollouts of layouts on a real API server: cordons, evictions and PodDisruptionBudgets; the nodes are objects with a stand-in cutter."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from e2e.bridge import NAMESPACE, rights
 from e2e.cluster import Client, pods_path
 from e2e.cluster.api import Object
-from e2e.command import tessera
+from e2e.cluster.client import condition_of
+from e2e.command import Running, tessera
 from e2e.layouts import NODES, StandInCutter, add_gpu_node
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
 
 MIG = "nvidia.com/mig-"
 HALF = MIG + "3g.71gb"
+LAYOUTS = "/apis/tessera.dev/v1alpha1/miglayouts"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/tessera-controller"
 
 
 def node_of(cluster: Client, name: str) -> Object:
@@ -73,3 +80,192 @@ def test_drained_as_far_as_budgets_allow(control_plane: Client, pool: str) -> No
     assert not after["spec"].get("unschedulable")
     left = [one["metadata"]["name"] for one in cluster.api.get(pods_path(pool))["items"]]
     assert left == ["other"]
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the chart makes with `layouts.enabled`, and a kubeconfig of the controller's account in that folder."""
+    folder = tmp_path_factory.mktemp("layouts")
+    with rights(control_plane, folder, layouts={"enabled": True}):
+        definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        served = lambda one: one and condition_of(one, "Established").get("status") == "True"  # noqa: E731
+        control_plane.wait_for(definition, "miglayouts.tessera.dev", served, what="the definition")
+        yield folder
+
+
+def mig_layout(name: str, pool: str = "none", **spec: Any) -> Object:
+    chosen = {"nodeSelector": {"pool": pool}, "layouts": [{"perCard": {"1g.18gb": 4}}], **spec}
+    return {
+        "apiVersion": "tessera.dev/v1alpha1",
+        "kind": "MigLayout",
+        "metadata": {"name": name},
+        "spec": chosen,
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"nodeSelector": {}}, "spec.nodeSelector in body should have at least 1 properties"),
+        ({"layouts": []}, "spec.layouts in body should have at least 1 items"),
+        ({"layouts": [{}]}, "give exactly one of perCard, document and configuration"),
+        ({"layouts": [{"perCard": {"1g.18gb": 1}, "configuration": "x"}]}, "give exactly one of perCard"),
+        ({"layouts": [{"perCard": {"big": 1}}]}, "the keys are MIG profiles such as 1g.18gb"),
+        (
+            {"layouts": [{"configuration": "x"}, {"product": "H200", "configuration": "y"}]},
+            "it must be the last one",
+        ),
+        ({"rollout": {"maxUnavailable": 0}}, "a number of nodes such as 2, or a part of them such as 25%"),
+        (
+            {"rollout": {"maxUnavailable": "half"}},
+            "a number of nodes such as 2, or a part of them such as 25%",
+        ),
+        ({"rollout": {"whenInUse": "Hope"}}, 'supported values: "Wait", "Drain", "Skip"'),
+        ({"rollout": {"timeout": "soon"}}, "spec.rollout.timeout"),
+        ({"mode": "Auto"}, 'supported values: "Fixed"'),
+    ],
+)
+def test_what_the_api_server_can_see_is_refused(
+    control_plane: Client, installed: Path, spec: Object, complaint: str
+) -> None:
+    """A MigLayout that cannot be right is refused when it is applied, with a sentence."""
+    done = control_plane.try_kubectl("apply", "-f", "-", stdin=json.dumps(mig_layout("wrong", **spec)))
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+def test_kubectl_habits(control_plane: Client, installed: Path) -> None:
+    """`explain` describes each field; `diff`, server-side apply, `get` and `delete` work as people expect, defaults are filled in."""
+    cluster = control_plane
+    explained = cluster.kubectl("explain", "miglayouts.spec.rollout")
+    for word in (
+        "maxUnavailable",
+        "How many nodes are cordoned at a time",
+        "enum: Wait, Drain, Skip",
+        "10 minutes later. Default 30m.",
+    ):
+        assert word in " ".join(explained.split())
+    document = json.dumps(mig_layout("habits", rollout={"maxUnavailable": "25%"}))
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
+    assert cluster.try_kubectl("diff", "--server-side", "-f", "-", stdin=document).returncode == 0
+    found = cluster.api.get(f"{LAYOUTS}/habits")["spec"]
+    assert found["rollout"] == {
+        "maxUnavailable": "25%",
+        "whenInUse": "Wait",
+        "drainTimeout": "30m",
+        "timeout": "10m",
+    }
+    other = json.dumps(mig_layout("habits", rollout={"maxUnavailable": 3}))
+    differs = cluster.try_kubectl("diff", "--server-side", "-f", "-", stdin=other)
+    assert (differs.returncode, "maxUnavailable: 3" in differs.stdout) == (1, True)
+    listed = cluster.kubectl("get", "miglayouts")
+    assert listed.split()[:7] == ["NAME", "DESIRED", "CURRENT", "UPDATING", "FAILED", "READY", "AGE"]
+    cluster.kubectl("delete", "miglayout", "habits")
+    assert cluster.api.find(f"{LAYOUTS}/habits") is None
+
+
+def start_controller(cluster: Client, folder: Path, number: int) -> Running:
+    """`tessera controller --layouts` with the rights that the chart gives it."""
+    config = folder / "kubeconfig-of-the-controller"
+    options = (f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text")
+    return Running("controller", *options, "--metrics-listen=none", log=folder / f"controller-{number}.log")
+
+
+def test_fault_37_a_rollout_whose_leaders_are_killed(
+    control_plane: Client, installed: Path, pool: str, tmp_path: Path
+) -> None:
+    """Six nodes, two at a time, with the chart's rights and policies: one fails, gets its old layout back, and stops the rest. With another
+    layout all get it, while leaders are killed: never more than two are cordoned, each is cut once, none is left cordoned."""
+    cluster, names = control_plane, [f"{pool}-{number}" for number in range(6)]
+    cluster.kubectl("cordon", names[5])
+    add_running_pod(cluster, pool, "train", names[4])
+
+    def status() -> Object:
+        found: Object = cluster.api.get(f"{LAYOUTS}/{pool}").get("status", {})
+        return found
+
+    def condition(type_: str) -> Object:
+        return next((one for one in status().get("conditions", ()) if one["type"] == type_), {})
+
+    with StandInCutter(cluster, pool) as cutter:
+        cutter.refuses = lambda node, text: "no room" if node == names[1] and "1g.18gb" in text else ""
+        rollout = {"maxUnavailable": 2, "whenInUse": "Drain", "drainTimeout": "2m", "timeout": "2m"}
+        controller = start_controller(cluster, installed, 0)
+        try:
+            cluster.api.create(LAYOUTS, mig_layout(pool, pool, rollout=rollout))
+            cluster.wait(lambda: condition("Degraded").get("status") == "True", what="the failure")
+            assert condition("Degraded")["message"] == f"{names[1]}: no room; the old layout is back"
+            cluster.wait(lambda: not status()["updating"], what="nothing under way")
+            failed = node_of(cluster, names[1])
+            assert (RESULT in failed["metadata"]["annotations"], failed["spec"].get("unschedulable")) == (
+                True,
+                None,
+            )
+            assert cutter.cuts[names[1], str(failed["metadata"]["annotations"]["run.ai/mig.config"])] == 1
+            events = cluster.kubectl(
+                "get", "events", "-n", "default", "-o", "custom-columns=R:.reason,N:.involvedObject.name"
+            )
+            assert f"MIGRolloutFailed   {names[1]}" in events
+
+            cutter.cuts.clear()
+            change = {"spec": {"layouts": [{"perCard": {"2g.35gb": 3}}]}}
+            cluster.api.patch(f"{LAYOUTS}/{pool}", change)
+            for number in range(1, 4):
+                before = cutter.cuts.total()
+                cluster.wait(lambda before=before: cutter.cuts.total() > before, what="another node cut")  # type: ignore[misc]
+                controller.kill()
+                cluster.api.delete(LEASE)  # or it would hold for 15 seconds
+                controller = start_controller(cluster, installed, number)
+            cluster.wait(lambda: condition("Ready").get("status") == "True", what="all nodes ready")
+            cluster.wait(lambda: not status()["updating"], what="all slots given back")
+            assert (status()["desired"], status()["current"], status()["failed"]) == (6, 6, 0)
+        finally:
+            controller.stop()
+        assert cutter.most_cordoned <= 2
+        assert sorted(cutter.cuts.values()) == [1] * 6
+    left = [name for name in names if node_of(cluster, name)["spec"].get("unschedulable")]
+    assert left == [names[5]], "which was cordoned before"
+    assert cluster.api.find(f"{pods_path(pool)}/train") is None, "it was evicted"
+    cluster.kubectl("delete", "miglayout", pool)
+    assert node_of(cluster, names[0])["status"]["allocatable"][MIG + "2g.35gb"] == "6", (
+        "layouts stay as they are"
+    )
+
+
+def test_what_the_controller_may_write_to_nodes(control_plane: Client, installed: Path, pool: str) -> None:
+    """A policy limits its right to patch nodes to cordons, its annotations, layouts, and what mig-manager left paused."""
+    node = f"{pool}-0"
+    cluster, config = control_plane, f"--kubeconfig={installed / 'kubeconfig-of-the-controller'}"
+    cluster.kubectl("label", "node", node, "nvidia.com/gpu.deploy.device-plugin=paused-for-mig-change")
+
+    def patched(patch: Object) -> str:
+        done = cluster.try_kubectl(
+            config, "patch", "node", node, "--type=merge", "--patch", json.dumps(patch)
+        )
+        return done.stderr if done.returncode else ""
+
+    def metadata(**sections: Any) -> Object:
+        return {"metadata": sections}
+
+    # a new policy takes a moment
+    cluster.wait(lambda: patched(metadata(labels={"other": "x"})), what="the policy in force")
+    for good in (
+        {"spec": {"unschedulable": True}},
+        {"spec": {"unschedulable": None}},
+        metadata(annotations={ROLLOUT: "{}", "run.ai/mig.config": "x"}),
+        metadata(annotations={ROLLOUT: None}),
+        metadata(labels={"nvidia.com/mig.config": "x", "nvidia.com/mig.config.state": None}),
+        metadata(labels={"nvidia.com/gpu.deploy.device-plugin": "true"}),
+    ):
+        assert patched(good) == "", good
+    taint = {"key": "x", "effect": "NoSchedule"}
+    for bad, complaint in (
+        ({"spec": {"taints": [taint]}}, "only unschedulable"),
+        ({"spec": {"providerID": "x"}}, "only unschedulable"),
+        (metadata(annotations={"other": "x"}), "only run.ai/mig.config and tessera.dev/"),
+        (metadata(labels={"pool": None}), "only nvidia.com/mig.config"),
+        (metadata(labels={"pool": "other"}), "only nvidia.com/mig.config"),
+        (metadata(labels={"nvidia.com/gpu.deploy.device-plugin": "false"}), "only nvidia.com/mig.config"),
+        (metadata(finalizers=["example.com/x"]), "neither status, finalizers nor owners"),
+    ):
+        assert complaint in patched(bad), bad

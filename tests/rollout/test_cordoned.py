@@ -41,7 +41,14 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     monkeypatch.setattr(Alone, "polls", 0.05)
 
     def call(
-        *names, drain=False, seconds=20.0, timeout=20.0, when=WhenInUse.WAIT, interrupted=None, left=None
+        *names,
+        drain=False,
+        seconds=20.0,
+        timeout=20.0,
+        when=WhenInUse.WAIT,
+        interrupted=None,
+        left=None,
+        cordon=True,
     ):
         told = runner.told = list[str]()
 
@@ -57,7 +64,7 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
                     timeout=timeout,
                     report=told.append,
                     when_in_use=when,
-                    cordon=Cordon(ME, drain, seconds),
+                    cordon=Cordon(ME, drain, seconds) if cordon else None,
                 )
                 running = asyncio.ensure_future(rollout.run(found))
                 while interrupted and not interrupted():
@@ -241,3 +248,26 @@ def test_fault_52_mig_manager_fails(operated):
     assert labels["nvidia.com/mig.config"] == "all-1g.10gb"
     assert labels["nvidia.com/gpu.deploy.device-plugin"] == "true"
     assert not cordoned(operated, "gpu-0")
+
+
+def test_a_node_that_a_mig_layout_keeps_is_refused(roll_out):
+    """Nobody but its MigLayout changes such a node; the oldest of several is named. A rollout that was left is continued with --cordon only."""
+    keeps = {
+        "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H200"},
+        "layouts": [{"perCard": {"1g.10gb": 2}}],
+    }
+    document = {"apiVersion": "tessera.dev/v1alpha1", "kind": "MigLayout", "metadata": {"name": "inference"}}
+    roll_out.cluster.add({**document, "spec": keeps})
+    reason = "MigLayout inference keeps its layout: change that (kubectl edit miglayout inference)"
+    assert roll_out("gpu-0").ended == {"gpu-0": ("refused", reason)}
+    assert roll_out.told == []
+
+
+def test_left_and_called_without_a_cordon(roll_out):
+    """A node on which a rollout was left is refused, and the way to continue is named."""
+    record = '{"owner":{"name":"bob@host"},"phase":"Cordoned","since":1,"until":2,"timeout":3,"after":"x"}'
+    roll_out.cluster.change_node(
+        "gpu-0", lambda one: one["metadata"]["annotations"].update({ROLLOUT: record})
+    )
+    reason = "a rollout of it has not ended (tessera mig apply (bob@host)): use --cordon to continue it"
+    assert roll_out("gpu-0", cordon=False).ended == {"gpu-0": ("refused", reason)}

@@ -23,6 +23,10 @@ class ControllerMetrics:
         self.writes = Counts("what", known=[("make",), ("mark",), ("remove",), ("record",)])
         self._fallbacks = Counts("from", "to")
         self.failures = Counts("what")
+        self.layout_nodes: Callable[[], Mapping[tuple[str, ...], int]] | None = (
+            None  # by state; None: no MigLayouts
+        )
+        self.rollouts = Counts("result")
 
     def fell_back(self, asked: str, given: str) -> None:
         """A claim was allocated with another alternative than what was asked.
@@ -44,6 +48,11 @@ class ControllerMetrics:
         text = "Claims served with another type than what was asked."
         yield self._fallbacks.family(f"{_PREFIX}_fallbacks_total", text)
         yield self.failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
+        if self.layout_nodes is not None:
+            text = "Nodes of MigLayouts, by how they stand to their layout."
+            yield labelled(f"{_PREFIX}_layout_nodes", "gauge", text, ("state",), self.layout_nodes())
+            text = "Rollouts of layouts to nodes that ended, by how."
+            yield self.rollouts.family(f"{_PREFIX}_layout_rollouts_total", text)
         text = "Events by what became of them."
         yield labelled(f"{_PREFIX}_events_total", "counter", text, ("result",), self.events())
         text, version = "The version that runs.", {(__version__,): 1}

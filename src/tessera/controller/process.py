@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from tessera.controller.claims.reconciler import ClaimReconciler
+from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import RETRY, Leader
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
@@ -45,13 +46,18 @@ class Reconciler(Protocol):
 class Controller:
     """One process of the controller."""
 
-    def __init__(self, client: Client, namespace: str, identity: str, *, retry: float = RETRY) -> None:
+    def __init__(
+        self, client: Client, namespace: str, identity: str, *, layouts: bool = False, retry: float = RETRY
+    ) -> None:
+        """`layouts`: it also keeps the layouts of MigLayouts."""
         self.metrics = ControllerMetrics()
         self._clock = client.clock
         self._able = False
         self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
         keeper = TicketKeeper(client, namespace)
         self._reconcilers: list[Reconciler] = [ClaimReconciler(client, self._recorder, self.metrics, keeper)]
+        if layouts:
+            self._reconcilers.append(LayoutReconciler(client, self._recorder, self.metrics, identity))
         self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry, reconcilers=self._run)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.runs = lambda: {one.name: self._leader.leads and one.able for one in self._reconcilers}

@@ -14,6 +14,7 @@ from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
+from tessera.protocol.mig.rollouts import ROLLOUT, read_record
 
 
 class WhenInUse(StrEnum):
@@ -64,6 +65,7 @@ class Change:
     entries: tuple[LayoutEntry, ...] = ()  # the configuration `after`, where mig-manager does not have it yet
     refused: str = ""  # why nothing is written to this node
     again: bool = False  # mig-manager has made it, and the node does not show it
+    begun: str = ""  # who has begun a rollout on the node that has not ended
 
     @property
     def key(self) -> str:
@@ -118,6 +120,17 @@ def value_of(node: NodeIn, *, label: bool) -> str | None:
     """What stands in the node's label for mig-manager, or in the annotation."""
     section = node.metadata.labels if label else node.metadata.annotations
     return (section or {}).get(mig.PARTED_CONFIG if label else mig.RUNAI_CONFIG)
+
+
+def begun_on(node: NodeIn) -> str:
+    """Who has begun a rollout on a node that has not ended; empty: nobody."""
+    text = (node.metadata.annotations or {}).get(ROLLOUT)
+    if text is None:
+        return ""
+    try:
+        return str(read_record(text).owner)
+    except InvalidInput as error:
+        return str(error)
 
 
 @dataclass(frozen=True, slots=True)

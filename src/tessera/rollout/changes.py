@@ -26,9 +26,10 @@ from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.documents import convert
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 from tessera.protocol.mig.operator import MigManagerConfig
-from tessera.rollout.change import Change, Changes, Wanted, value_of
+from tessera.rollout.change import Change, Changes, Wanted, begun_on, value_of
 from tessera.rollout.in_use import cleared, holders, uses_of
 from tessera.rollout.progress import offered_by, progress_of
 
@@ -43,10 +44,15 @@ class Surroundings:
     manager: MigManagerConfig | None = None
     dra: DraInventory = field(default_factory=DraInventory)
     claimed: Mapping[str, Collection[str]] = field(default_factory=dict)  # node → who has devices by claims
+    layouts: Sequence[MigLayout] = ()  # that keep the layouts of nodes
+    layouts_unseen: str = ""  # why these could not be read
 
     @classmethod
-    async def read(cls, client: Client, nodes: Iterable[NodeIn]) -> "Surroundings":
+    async def read(cls, client: Client, nodes: Iterable[NodeIn], *, kept: bool = True) -> "Surroundings":
+        """Read a cluster; `kept`: also which nodes MigLayouts keep, so that nobody else changes them."""
         found = cls()
+        if kept:
+            await found._read_layouts(client)
         if any(gpu_node(node).by_mig_manager for node in nodes):
             found.manager = await read_mig_manager(client)
         await found.dra.read(client)
@@ -56,13 +62,29 @@ class Surroundings:
         }
         return found
 
+    async def _read_layouts(self, client: Client) -> None:
+        try:
+            self.layouts = await list_all(client, path_of(API_VERSION, PLURAL), {}, MigLayout.read)
+        except ApiError as error:
+            if error.code not in (403, 404):
+                raise
+            self.layouts_unseen = str(error) if error.code == 403 else ""
+
     @property
     def warnings(self) -> list[str]:
-        unseen = self.dra.unseen
-        return [f"not checked: whether DRA drivers cut cards on demand: {unseen}"] if unseen else []
+        told = {
+            "DRA drivers cut cards on demand": self.dra.unseen,
+            "a MigLayout keeps the nodes": self.layouts_unseen,
+        }
+        return [f"not checked: whether {what}: {why}" for what, why in told.items() if why]
 
     def refusal(self, node: NodeIn, *, label: bool) -> str:
         """Why a node takes no layout; empty when it may."""
+        labels = node.metadata.labels or {}
+        keeps = [one for one in self.layouts if one.selects(labels)]
+        if keeps:
+            name = min(keeps, key=lambda one: one.age).name
+            return f"MigLayout {name} keeps its layout: change that (kubectl edit miglayout {name})"
         found = node_of(node, lambda _: False)
         for driver in _DRIVERS:
             if self.dra.pools.is_cut_on_demand(found, driver):
@@ -120,7 +142,7 @@ def change_of(
         if wanted.document is None:
             before, after = value_of(node, label=True), wanted.config or ""
             change = Change(gpus.name, before, after, gpus.state, offered, None, label=True)
-            change = replace(change, refused=around.refusal(node, label=True))
+            change = replace(change, refused=around.refusal(node, label=True), begun=begun_on(node))
             return change if change.written else replace(change, risks=_risks(uses, None, offered))
     known = known_layout(gpus, around.manager)
     layout = _layout(gpus, wanted, known)
@@ -163,7 +185,8 @@ def layout_change(
     cut = NodeChange(gpus.name, Way.MIG_MANAGER, present, layout) if present is not None else None
     shown = progress_of(gpus, offered, expected).shown or (cut is not None and not cut.changed)
     again = label and gpus.state == "success" and not shown  # it was cut by somebody else since
-    change = replace(change, refused=around.refusal(node, label=label), again=again)
+    refused = around.refusal(node, label=label)
+    change = replace(change, refused=refused, again=again, begun=begun_on(node))
     if change.written:
         return replace(change, removed={})
     lost: Mapping[str, int] | None = None

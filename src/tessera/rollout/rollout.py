@@ -149,6 +149,9 @@ class Rollout:
     async def _carry_out(self, change: Change) -> NodeRollout:
         if self._cordon is not None and self._timeout is not None:
             return await self._carry_out_cordoned(change, self._cordon, self._timeout)
+        if change.begun:
+            reason = f"a rollout of it has not ended ({change.begun}): use --cordon to continue it"
+            return NodeRollout(change.node, RolloutResult.REFUSED, reason)
         ours = False  # whether something of ours may stand on the node
         attempt = self._attempt(change)
         try:

@@ -7,7 +7,7 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
-from tessera.protocol.kubernetes.nodes import decode_node
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.rollout.config_map import MANAGER
 from tessera.rollout.in_use import uses_of
@@ -37,22 +37,21 @@ class Carrier:
 
     async def write(
         self, seen: NodeSnapshot, patch: Patch, ensure: Callable[[], Awaitable[object]] | None = None
-    ) -> bool:
-        """Write to a node; False where it has changed since it was seen, or is gone. `ensure` sees that mig-manager has the configuration."""
+    ) -> NodeIn | None:
+        """Write to a node; None where it has changed since it was seen, or is gone. `ensure` sees that mig-manager has the configuration."""
         if patch.cuts and ensure is not None:
             await ensure()
         self._fence()
+        path = path_of("v1", "nodes", name=seen.name)
         try:
-            await self._client.patch(
-                path_of("v1", "nodes", name=seen.name), patch.body, PatchType.MERGE, MANAGER
-            )
+            after = decode_node(await self._client.patch(path, patch.body, PatchType.MERGE, MANAGER))
         except ApiError as error:
             if not (error.is_conflict or error.is_not_found):
                 raise
-            return False
+            return None
         if patch.outcome is not None:
             self._refused.pop(seen.name, None)
-        return True
+        return after
 
     async def evict(self, seen: NodeSnapshot, evict: Evict) -> None:
         """Evict pods from a node, as far as PodDisruptionBudgets allow it now."""

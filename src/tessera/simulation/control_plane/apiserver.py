@@ -33,7 +33,9 @@ _LIMITS: Final = Limits(
     idle_seconds=600.0,
 )
 # an update elsewhere leaves their status alone
-_HAS_STATUS: Final = frozenset({kinds.NODES, kinds.NAMESPACES, kinds.PODS, kinds.RESOURCE_CLAIMS})
+_HAS_STATUS: Final = frozenset(
+    {kinds.NODES, kinds.NAMESPACES, kinds.PODS, kinds.RESOURCE_CLAIMS, kinds.MIG_LAYOUTS}
+)
 
 _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tessera.core.dra.slices import API_VERSION
+from tessera.protocol.mig.miglayout import API_VERSION as MIG_LAYOUT_API
+from tessera.protocol.mig.miglayout import KIND, PLURAL
 
 _VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.1+tessera", "platform": "linux/amd64"}
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -54,10 +56,12 @@ RESOURCE_SLICES: Final = ResourceType(API_VERSION, "resourceslices", "ResourceSl
 DEVICE_CLASSES: Final = ResourceType(API_VERSION, "deviceclasses", "DeviceClass", namespaced=False)
 RESOURCE_CLAIMS: Final = ResourceType(API_VERSION, "resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATES: Final = ResourceType(API_VERSION, "resourceclaimtemplates", "ResourceClaimTemplate")
+MIG_LAYOUTS: Final = ResourceType(MIG_LAYOUT_API, PLURAL, KIND, namespaced=False)
 
 KINDS: Final = (
     NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES, DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS,
     RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES,
+    MIG_LAYOUTS,
 )  # fmt: skip
 
 

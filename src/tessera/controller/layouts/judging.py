@@ -1,0 +1,65 @@
+"""One node and its MigLayout: it has the layout, is to get it, or cannot have it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.core.devices.capacity import PodUse
+from tessera.core.errors import InvalidInput
+from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.mig.miglayout import LayoutIn, MigLayout
+from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.rollouts import target_of
+from tessera.rollout.change import Change, Wanted
+from tessera.rollout.changes import Surroundings, change_of
+from tessera.rollout.progress import offered_by, progress_of
+
+_OPTIONS: Final = "; set it with --"  # advice for the command line
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a node stands to its layout."""
+
+    current: bool = False
+    change: Change | None = None  # what it is to get
+    invalid: str = ""  # why it cannot have it
+    waits: str = ""  # it was written, and the node does not show it: why
+
+    @property
+    def target(self) -> str:
+        return target_of(self.change.key, self.change.after) if self.change else ""
+
+
+def judge(node: NodeIn, layout: MigLayout, around: Surroundings, uses: Sequence[PodUse] = ()) -> Verdict:
+    """Compare a node with the first layout that is for its product."""
+    gpus, offered = gpu_node(node), offered_by(node)
+    choice = next((one for one in layout.spec.layouts if one.fits(gpus)), None)
+    if choice is None:
+        return Verdict(invalid=f"no layout is for its product {gpus.label or '(not known)'}")
+    if choice.configuration and not gpus.by_mig_manager:
+        return Verdict(invalid=f"configuration {choice.configuration}: mig-manager does not cut its cards")
+    try:
+        change = change_of(node, offered, uses, _wanted(choice), around)
+    except InvalidInput as error:
+        return Verdict(invalid=str(error).partition(_OPTIONS)[0])
+    manager = around.manager
+    if change.entries and manager is not None and manager.owned:
+        return Verdict(
+            invalid=f"{manager} has no configuration that gives this layout, and the operator owns it: use one of your own"
+        )
+    if not change.written:
+        return Verdict(change=change)
+    progress = progress_of(gpus, offered, change.expected)
+    if progress.shown:
+        return Verdict(current=True)
+    reason = progress.refused or progress.waits
+    return Verdict(
+        waits=f"{reason}: {progress.reason}" if progress.reason and not progress.refused else reason
+    )
+
+
+def _wanted(choice: LayoutIn) -> Wanted:
+    if choice.configuration:
+        return Wanted(None, choice.configuration, label=True)
+    return Wanted(choice.read(), None, label=False, text=choice.text)

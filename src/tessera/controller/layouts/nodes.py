@@ -1,0 +1,268 @@
+"""The rollouts of single nodes: begun, driven to their end, and what is told of them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from tessera.controller.layouts.judging import Verdict, judge
+from tessera.controller.layouts.plan import SeenNode
+from tessera.controller.layouts.state import LayoutState
+from tessera.controller.metrics import ControllerMetrics
+from tessera.core.errors import InvalidInput
+from tessera.core.planning.configurations import OURS
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.events.correlator import About, Event
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
+from tessera.protocol.mig.operator import MigManagerConfig
+from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
+from tessera.rollout.changes import Surroundings
+from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
+from tessera.rollout.in_use import holders, named
+from tessera.rollout.machine.carrying import Carrier
+from tessera.rollout.machine.step import begin, step
+from tessera.rollout.machine.step import fence as fence_off
+from tessera.rollout.machine.values import Evict, How, NodeSnapshot, NotUnderWay, Outcome, Patch
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 16  # nodes that are read and written at the same time
+_PUT_OFF: Final = 60.0  # seconds until a node is looked at again that refuses a layout
+_MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
+
+
+class NodeRollouts:
+    """Steps of the rollouts that are under way on nodes."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: LayoutState,
+        recorder: Recorder,
+        metrics: ControllerMetrics,
+        verdict: Callable[[SeenNode, MigLayout], Verdict],
+    ) -> None:
+        self.told: dict[str, str] = {}  # by node: what its rollout waits for
+        self._client = client
+        self._clock = client.clock
+        self._state = state
+        self._recorder = recorder
+        self._metrics = metrics
+        self._verdict = verdict
+        self._carrier = Carrier(client, self._check)
+        self._fence: Callable[[], None] = lambda: None
+        self._ended: set[str] = (
+            set()
+        )  # nodes whose rollout this process has ended, and that have a slot still
+        self._put_off: dict[str, tuple[float, str]] = {}  # by node: until when, and why
+        self._entries: dict[str, Configurations] = {}  # configurations of ours that nodes get
+        self._left: set[str] = set()  # configurations of ours that nodes may have left
+        self._manager: MigManagerConfig | None = None
+
+    def _check(self) -> None:
+        self._fence()
+
+    def reset(self) -> None:
+        """Forget what this process knows better than its watches: another one may have led since."""
+        self._ended.clear()
+
+    def under_way(self) -> list[str]:
+        """The nodes with a rollout of a MigLayout."""
+        return [
+            name for name, one in self._state.nodes.items() if one.record is not None and one.record.owner.uid
+        ]
+
+    def put_off(self, node: str) -> str:
+        """Why a node is not looked at for a while; empty when it is."""
+        until, why = self._put_off.get(node, (0.0, ""))
+        return why if self._clock.now() < until else ""
+
+    async def drive(self, fence: Callable[[], None]) -> bool:
+        """Take the next steps of all that is under way; whether some has ended."""
+        self._fence = fence
+        names, ended = self.under_way(), False
+        for name in self.told.keys() - set(names):
+            del self.told[name]
+        for at in range(0, len(names), _AT_ONCE):
+            some = await asyncio.gather(*map(self._drive, names[at : at + _AT_ONCE]), return_exceptions=True)
+            for error in (one for one in some if isinstance(one, BaseException)):
+                raise error
+            ended |= any(some)
+        return ended
+
+    async def _drive(self, name: str) -> bool:
+        for _ in range(_MOST_STEPS):
+            try:
+                if (done := await self._step(name)) is not None:
+                    return done
+            except (KubeError, InvalidInput, NotWritten) as error:  # of this node: the others go on
+                self._metrics.failures.add("rollout")
+                self.told[name] = str(error)
+                log.warning("node %s: %s; will try again", name, error)
+                return False
+        return False
+
+    async def _step(self, name: str) -> bool | None:
+        """Take one step; whether the rollout has ended by it, and None where the next can follow at once."""
+        seen = await self._carrier.look(name)
+        if seen is None:
+            self._metrics.rollouts.add("gone")
+            return False
+        self._state.put_node(seen.node)
+        node = self._state.nodes[name]
+        if node.record is None or not node.record.owner.uid:
+            return False
+        found = step(seen, self._clock.wall(), cancelled=await self._cancelled(node, node.record))
+        if isinstance(found, NotUnderWay):
+            return False
+        if isinstance(found, Patch):
+            after = await self._carrier.write(seen, found, partial(self._ensure, node.record))
+            if after is None:
+                return None
+            log.info("node %s: %s", name, found.told)
+            self._state.put_node(after)
+            if found.outcome is not None:
+                self._end(seen, node.record, found.outcome)
+            return True if found.outcome is not None else None
+        if isinstance(found, Evict):
+            await self._carrier.evict(seen, found)
+        if self.told.get(name) != found.reason:
+            log.info("node %s: %s", name, found.reason)
+        self.told[name] = found.reason
+        return False
+
+    async def _cancelled(self, node: SeenNode, record: RolloutRecord) -> str:
+        """Why a rollout that has not written anything yet is no longer wanted; empty where it is."""
+        if record.phase is not Phase.CORDONED:
+            return ""
+        layout = self._state.layouts.get(record.owner.name)
+        if layout is None or layout.uid != record.owner.uid:
+            return f"{record.owner} is gone" if await self._is_gone(record.owner) else ""
+        if not layout.selects(node.node.metadata.labels or {}):
+            return f"{record.owner} does not select it any more"
+        verdict = self._verdict(node, layout)
+        if not verdict.waits and verdict.target != record.target:
+            return "another layout is wanted now"
+        return ""
+
+    async def _is_gone(self, owner: Owner) -> bool:
+        """Whether there is no such MigLayout, asked of the API server: the watch may be behind."""
+        try:
+            found = MigLayout.read(await self._client.get(path_of(API_VERSION, PLURAL, name=owner.name)))
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            return True
+        return found.uid != owner.uid
+
+    async def begin(
+        self, name: str, layout: MigLayout, around: Surroundings, fence: Callable[[], None]
+    ) -> None:
+        """Cordon a node that has its slot, unless something has changed since it was planned."""
+        self._fence, self._manager = fence, around.manager
+        seen = await self._carrier.look(name)
+        if seen is None:
+            return
+        self._state.put_node(seen.node)
+        one = self._state.nodes[name]
+        if one.record is not None or one.unreadable:
+            return
+        whole = await Surroundings.read(self._client, [seen.node], kept=False)
+        verdict = judge(seen.node, layout, whole, seen.uses)
+        change = verdict.change
+        if change is None:
+            return
+        if change.refused:
+            self._put_off[name] = self._clock.now() + _PUT_OFF, change.refused
+            return
+        rollout = layout.spec.rollout
+        held = holders(seen.uses, change.touched)
+        if rollout.when_in_use == "Skip" and held:
+            self._put_off[name] = (
+                self._clock.now() + _PUT_OFF,
+                f"skipped while pods hold devices of it: {named(held)}",
+            )
+            return
+        if change.entries:
+            self._entries[change.after] = {change.after: change.entries}
+        how = How(
+            drain=rollout.when_in_use == "Drain",
+            drain_timeout=rollout.drain_seconds,
+            timeout=rollout.seconds,
+        )
+        owner = Owner(layout.name, layout.uid)
+        after = await self._carrier.write(seen, begin(seen, change, owner, how, self._clock.wall()))
+        if after is not None:
+            self._ended.discard(name)
+            self._state.put_node(after)
+            log.info("node %s: cordoned for MigLayout %s", name, layout.name)
+            self._event(seen, "MIGRolloutBegun", f"MigLayout {layout.name}: cordoned, to get another layout")
+
+    async def release(self, name: str, layout: MigLayout, fence: Callable[[], None]) -> bool:
+        """Whether a slot may be given back: its node is gone, or has no rollout and none can begin by that slot any more."""
+        self._fence = fence
+        if name in self._ended:
+            self._ended.discard(name)
+            return True
+        seen = await self._carrier.look(name)
+        if seen is None:
+            return True
+        self._state.put_node(seen.node)
+        one = self._state.nodes[name]
+        if one.record is not None or one.unreadable:
+            return False
+        owner = Owner(layout.name, layout.uid)
+        after = await self._carrier.write(seen, fence_off(seen, owner, self._clock.wall()))
+        if after is not None:
+            self._state.put_node(after)
+        return after is not None
+
+    async def tidy(self, manager: MigManagerConfig | None, fence: Callable[[], None]) -> None:
+        """Remove configurations of ours that nodes have left, once no rollout is on its way to them."""
+        self._manager = manager
+        used = {one.record.after for one in self._state.nodes.values() if one.record is not None}
+        names = sorted(self._left - used)
+        if not names or manager is None or manager.owned or used & self._left:
+            return
+        self._left.clear()
+        fence()
+        try:
+            for name in await ConfigMap(self._client, manager, log.info).remove_unused(names):
+                log.info("no node uses %s any more: removed from %s", name, manager)
+        except (KubeError, InvalidInput, NotWritten) as error:
+            log.warning("configurations that no node uses could not be removed: %s", error)
+
+    async def _ensure(self, record: RolloutRecord) -> None:
+        """See that mig-manager's ConfigMap has a configuration of ours before a label names it."""
+        entries, manager = self._entries.get(record.after), self._manager
+        if record.label and entries and manager is not None and not manager.owned:
+            self._fence()
+            await ConfigMap(self._client, manager, log.info).add(entries)
+
+    def _end(self, seen: NodeSnapshot, record: RolloutRecord, outcome: Outcome) -> None:
+        self._ended.add(seen.name)
+        self.told.pop(seen.name, None)
+        self._metrics.rollouts.add(outcome.result.lower())
+        self._left |= {
+            one for one in (record.before, record.after) if one and record.label and one.startswith(OURS)
+        }
+        owner = f"MigLayout {record.owner.name}"
+        match outcome.result:
+            case Result.DONE:
+                self._event(seen, "MIGRolloutDone", f"{owner}: the node has its layout")
+            case Result.CANCELLED:
+                self._event(seen, "MIGRolloutCancelled", f"{owner}: {outcome.reason}")
+            case Result.FAILED:
+                self._event(seen, "MIGRolloutFailed", f"{owner}: {outcome.reason}", "Warning")
+            case _:
+                self._event(seen, "MIGRolloutGivenUp", f"{owner}: {outcome.reason}", "Warning")
+
+    def _event(self, seen: NodeSnapshot, reason: str, message: str, kind: str = "Normal") -> None:
+        metadata = seen.node.metadata
+        self._recorder.record(
+            Event(About("v1", "Node", metadata.name, "", metadata.uid), reason, message, kind)
+        )

@@ -1,0 +1,188 @@
+"""What is to be done for a MigLayout: which of its nodes may begin, and what its status says. Pure.
+
+Never more nodes than `maxUnavailable` have a slot (`status.updating`); only a node with a slot is cordoned. A slot is written with the
+MigLayout's version, and given back when its node is known to have no rollout any more.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from tessera.controller.layouts.judging import Verdict
+from tessera.core.errors import InvalidInput
+from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.rollouts import (
+    RESULT,
+    ROLLOUT,
+    Result,
+    RolloutEnd,
+    RolloutRecord,
+    read_end,
+    read_record,
+)
+from tessera.rollout.rollout import MaxUnavailable
+
+RETRY: Final = 600.0  # seconds until a node is tried again that was in use, dead, or changed by hand
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """A node, with what it says about rollouts."""
+
+    node: NodeIn
+    record: RolloutRecord | None
+    end: RolloutEnd | None
+    unreadable: str = ""  # why its record cannot be read
+
+    @classmethod
+    def of(cls, node: NodeIn) -> "SeenNode":
+        annotations = node.metadata.annotations or {}
+        text, last = annotations.get(ROLLOUT), annotations.get(RESULT)
+        end = read_end(last) if last is not None else None
+        try:
+            return cls(node, None if text is None else read_record(text), end)
+        except InvalidInput as error:
+            return cls(node, None, end, str(error))
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+
+class State(StrEnum):
+    """How a node stands to its MigLayout, as the status says it."""
+
+    CURRENT = "Current"
+    UPDATING = "Updating"
+    PENDING = "Pending"
+    FAILED = "Failed"
+    INVALID = "Invalid"
+    CONFLICT = "Conflict"
+
+
+@dataclass(slots=True)
+class LayoutPlan:
+    """What is to be done for one MigLayout."""
+
+    layout: MigLayout
+    states: dict[str, tuple[State, str]] = field(default_factory=dict)  # by node, with the reason
+    begin: list[str] = field(default_factory=list)  # nodes that may begin, once they have a slot
+    unused: list[str] = field(
+        default_factory=list
+    )  # nodes that have a slot, and no rollout as far as is known
+    stopped: str = ""  # why no further node begins
+    error: str = ""  # what is wrong with the MigLayout itself
+
+    @property
+    def slots(self) -> list[str]:
+        """What `status.updating` is to be: the slots that there are, and those of nodes that begin."""
+        return sorted({*self.layout.updating, *self.begin})
+
+    def count(self, *states: State) -> int:
+        return sum(state in states for state, _ in self.states.values())
+
+
+def owners(layouts: Iterable[MigLayout], nodes: Iterable[SeenNode]) -> dict[str, list[MigLayout]]:
+    """By node, the MigLayouts that select it: the oldest keeps it."""
+    in_order = sorted(layouts, key=lambda one: one.age)
+    found: dict[str, list[MigLayout]] = {}
+    for node in nodes:
+        labels = node.node.metadata.labels or {}
+        if some := [one for one in in_order if one.selects(labels)]:
+            found[node.name] = some
+    return found
+
+
+def plan(
+    layouts: Collection[MigLayout],
+    nodes: Mapping[str, SeenNode],
+    judge: Callable[[SeenNode, MigLayout], Verdict],
+    busy: Callable[[str], str],
+    now: float,
+    told: Mapping[str, str] | None = None,
+) -> list[LayoutPlan]:
+    """What is to be done for each; `busy` says which pods hold devices of a node, `told` what the rollout of a node waits for."""
+    plans = {one.uid: LayoutPlan(one) for one in layouts}
+    keeps: dict[str, list[SeenNode]] = {uid: [] for uid in plans}
+    for name, some in owners(layouts, nodes.values()).items():
+        keeps[some[0].uid].append(nodes[name])
+        for other in some[1:]:
+            reason = f"MigLayout {some[0].name} keeps it, which is older"
+            plans[other.uid].states[name] = State.CONFLICT, reason
+    records: dict[str, set[str]] = {}  # by MigLayout, the nodes whose rollout is its
+    for node in nodes.values():
+        if node.record is not None:
+            records.setdefault(node.record.owner.uid, set()).add(node.name)
+    for uid, one in plans.items():
+        _plan(one, keeps[uid], records.get(uid, set()), judge, busy, now, told or {})
+    return list(plans.values())
+
+
+def _plan(
+    plan: LayoutPlan,
+    kept: list[SeenNode],
+    records: Collection[str],
+    judge: Callable[[SeenNode, MigLayout], Verdict],
+    busy: Callable[[str], str],
+    now: float,
+    told: Mapping[str, str],
+) -> None:
+    layout, spec = plan.layout, plan.layout.spec
+    try:
+        at_once = MaxUnavailable.parse(str(spec.rollout.max_unavailable)).of(len(kept))
+        spec.rollout.drain_seconds, spec.rollout.seconds  # noqa: B018 # read, so that what is wrong is said
+    except InvalidInput as error:
+        plan.error, at_once = f"spec.rollout: {error}", 0
+    ready: list[tuple[bool, str]] = []  # whether pods hold devices of it, and the node
+    for node in kept:
+        state, reason = _state(node, layout, judge, now, told)
+        if state is State.PENDING and not reason:
+            held = busy(node.name)
+            if spec.rollout.when_in_use == "Skip" and held:
+                reason = f"skipped while pods hold devices of it: {held}"
+            else:
+                ready.append((bool(held), node.name))
+        plan.states[node.name] = state, reason
+    failed = sorted(name for name, (state, _) in plan.states.items() if state is State.FAILED)
+    if plan.error or spec.paused or failed:
+        plan.stopped = plan.error or ("paused" if spec.paused else f"the rollout failed on {failed[0]}")
+    plan.unused = [name for name in layout.updating if name not in records]
+    may = [] if plan.stopped else [name for _, name in sorted(ready)]
+    again = [name for name in may if name in plan.unused]  # these have their slot already
+    free = max(0, at_once - len({*layout.updating, *records}))
+    plan.begin = again + [name for name in may if name not in plan.unused][:free]
+    plan.unused = [name for name in plan.unused if name not in again]
+
+
+def _state(
+    node: SeenNode,
+    layout: MigLayout,
+    judge: Callable[[SeenNode, MigLayout], Verdict],
+    now: float,
+    told: Mapping[str, str],
+) -> tuple[State, str]:
+    """How a node stands to its MigLayout, and why; a node that may begin is pending without a reason."""
+    if node.unreadable:
+        return State.FAILED, f"{node.unreadable}; remove the annotation, and uncordon the node yourself"
+    if node.record is not None:
+        if node.record.owner.uid == layout.uid:
+            return State.UPDATING, told.get(node.name, str(node.record.phase))
+        return State.PENDING, f"{node.record.owner} is changing it"
+    verdict = judge(node, layout)
+    if verdict.invalid:
+        return State.INVALID, verdict.invalid
+    if verdict.current:
+        return State.CURRENT, ""
+    if verdict.waits:
+        return State.PENDING, verdict.waits
+    end = node.end
+    if end is not None and end.owner.uid == layout.uid and end.target == verdict.target:
+        if end.result is Result.FAILED:
+            return State.FAILED, end.reason
+        if end.result is not Result.NOT_BEGUN and now < end.at + RETRY:
+            return State.PENDING, f"{end.result}: {end.reason}; tried again after {RETRY / 60:g} minutes"
+    if not node.node.status.ready:
+        return State.PENDING, "the node is not ready"
+    return State.PENDING, ""

@@ -1,0 +1,224 @@
+"""Follows MigLayouts, nodes and pods, and carries out what the plan says: level-triggered, so a restart loses nothing.
+
+A leader takes over each MigLayout first, by one write to its status: from then on the slots that an earlier leader would write conflict. It
+cordons only nodes whose slot is written, and each write to a node has the node's version.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from tessera.controller.layouts.judging import Verdict, judge
+from tessera.controller.layouts.nodes import NodeRollouts
+from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
+from tessera.controller.layouts.state import LayoutState
+from tessera.controller.layouts.status import status_of
+from tessera.controller.metrics import ControllerMetrics
+from tessera.inventory.operator import read_mig_manager
+from tessera.kube.clock import Backoff
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.events.correlator import About, Event
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client, PatchType
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.follow import Follower
+from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
+from tessera.protocol.mig.nodes import gpu_node
+from tessera.rollout.changes import Surroundings
+from tessera.rollout.config_map import MANAGER
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "layouts"
+_POLL: Final = 2.0  # seconds between two looks at nodes that are under way
+_REST: Final = 30.0  # seconds between two looks where nothing is
+_CONFIGURATIONS: Final = 30.0  # seconds until mig-manager's ConfigMap is read again
+_POLL_ABSENT: Final = 5.0
+
+
+class LayoutReconciler:
+    """Gives the nodes of MigLayouts their layout."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        metrics: ControllerMetrics,
+        identity: str,
+        *,
+        poll: float = _POLL,
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._identity = identity
+        self._poll = poll
+        self._clock = client.clock
+        self._changed = asyncio.Event()
+        self.state = LayoutState(self._changed.set)
+        self.follower = Follower(client, self.state.sinks())
+        self._backoff = Backoff()
+        self._logged = ""
+        self._around = Surroundings()
+        # when mig-manager's configurations were read, and for which MigLayouts
+        self._read: tuple[float, frozenset[tuple[str, int]]] = 0.0, frozenset()
+        self._judged: dict[str, tuple[tuple[object, ...], Verdict]] = {}
+        self._states: dict[State, int] = {}
+        self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._verdict)
+        metrics.layout_nodes = lambda: {(one.lower(),): self._states.get(one, 0) for one in State}
+
+    async def follow(self) -> None:
+        await self.follower.run()
+
+    def missing(self) -> str | None:
+        return self.follower.missing()
+
+    @property
+    def able(self) -> bool:
+        """Whether MigLayouts can be read."""
+        return self.missing() is None and not self.follower.absent()
+
+    async def until_able(self) -> None:
+        await self.follower.synced()
+        while absent := self.follower.absent():
+            if absent != self._logged:
+                log.warning(
+                    "the controller keeps no layouts (they need the chart's value layouts.enabled): %s",
+                    absent,
+                )
+                self._logged = absent
+            await self._clock.sleep(_POLL_ABSENT)
+
+    async def run(self, fence: Callable[[], None]) -> NoReturn:
+        """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""
+        await self.until_able()
+        self._rollouts.reset()
+        while True:
+            self._changed.clear()
+            fence()
+            try:
+                more = await self.reconcile(fence)
+            except KubeError as error:
+                log.warning("layouts: the API server cannot be asked, will try again: %s", error)
+                await self._clock.sleep(self._backoff.next())
+                continue
+            self._backoff.reset()
+            if not more:
+                await self._wait()
+
+    async def reconcile(self, fence: Callable[[], None]) -> bool:
+        """Do what is to be done now; whether there is more to do at once."""
+        for layout in list(self.state.layouts.values()):
+            if layout.status.controller != self._identity:
+                fence()
+                await self._write_status(layout, {"controller": self._identity})
+        await self._read_configurations()
+        more = await self._rollouts.drive(fence)
+        plans = plan(
+            list(self.state.layouts.values()),
+            self.state.nodes,
+            self._verdict,
+            self.state.busy,
+            self._clock.wall(),
+            self._rollouts.told,
+        )
+        self._states = {}
+        for one in plans:
+            for state, _ in one.states.values():
+                self._states[state] = self._states.get(state, 0) + 1
+            if one.layout.status.controller == self._identity:
+                more |= await self._carry_out(one, fence)
+        await self._rollouts.tidy(self._around.manager, fence)
+        return more
+
+    async def _carry_out(self, one: LayoutPlan, fence: Callable[[], None]) -> bool:
+        """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
+        released = {name for name in one.unused if await self._rollouts.release(name, one.layout, fence)}
+        status = status_of(one, self._identity, self._clock.wall())
+        status["updating"] = [name for name in status["updating"] if name not in released]
+        layout = one.layout
+        if status != layout.raw_status:
+            fence()
+            written = await self._write_status(layout, status)
+            if written is None:
+                return True
+            self._tell(layout, status)
+            layout = written
+        for name in one.begin:
+            if name in layout.updating:
+                await self._rollouts.begin(name, layout, self._around, fence)
+        return bool(released or one.begin)
+
+    async def _write_status(self, layout: MigLayout, status: dict[str, Any]) -> MigLayout | None:
+        """Write to the status with the MigLayout's version; None where it has changed since."""
+        path = path_of(API_VERSION, PLURAL, name=layout.name) + "/status"
+        body = {"metadata": {"resourceVersion": layout.version, "uid": layout.uid}, "status": status}
+        try:
+            written = MigLayout.read(await self._client.patch(path, body, PatchType.MERGE, MANAGER))
+        except ApiError as error:
+            if not (error.is_conflict or error.is_not_found):
+                raise
+            with suppress(ApiError):  # the watch may be behind
+                path = path_of(API_VERSION, PLURAL, name=layout.name)
+                self.state.put_layout(MigLayout.read(await self._client.get(path)))
+            return None
+        self.state.put_layout(written)
+        return written
+
+    def _verdict(self, node: SeenNode, layout: MigLayout) -> Verdict:
+        """How a node stands to a MigLayout: worked out again only where something has changed."""
+        if put_off := self._rollouts.put_off(node.name):
+            return Verdict(waits=put_off)
+        manager = self._around.manager
+        version = manager.resource_version if manager else ""
+        key = (
+            node.node.metadata.resource_version,
+            node.node.metadata.uid,
+            layout.uid,
+            layout.metadata.generation,
+            version,
+        )
+        known = self._judged.get(node.name)
+        if known is None or known[0] != key:
+            known = self._judged[node.name] = key, judge(node.node, layout, self._around)
+        return known[1]
+
+    async def _read_configurations(self) -> None:
+        """mig-manager's configurations, where it cuts nodes of a MigLayout."""
+        now, layouts = self._clock.now(), list(self.state.layouts.values())
+        known = now, frozenset((one.uid, one.metadata.generation) for one in layouts)
+        if known[1] == self._read[1] and now < self._read[0] + _CONFIGURATIONS:
+            return
+        self._read = known
+        nodes = [one.node for one in self.state.nodes.values()]
+        if any(
+            gpu_node(node).by_mig_manager
+            for node in nodes
+            if any(one.selects(node.metadata.labels or {}) for one in layouts)
+        ):
+            self._around = Surroundings(await read_mig_manager(self._client))
+        for gone in self._judged.keys() - self.state.nodes.keys():
+            del self._judged[gone]
+
+    def _tell(self, layout: MigLayout, status: dict[str, Any]) -> None:
+        """Conditions that begin to hold are told as Events of the MigLayout."""
+        for one in status["conditions"]:
+            if one["status"] != "True" or layout.condition(one["type"]).status == "True":
+                continue
+            kind = "Warning" if one["type"] in ("Degraded", "Invalid") else "Normal"
+            about = About(API_VERSION, KIND, layout.name, "", layout.uid)
+            self._recorder.record(Event(about, one["reason"], one["message"] or one["type"], kind))
+
+    async def _wait(self) -> None:
+        """Wait until something has changed, or for the next look."""
+        await self._clock.sleep(min(0.2, self._poll))  # changes come in bursts
+        seconds = self._poll if self._rollouts.under_way() else _REST
+        either = [asyncio.ensure_future(one) for one in (self._clock.sleep(seconds), self._changed.wait())]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in either:
+                one.cancel()

@@ -1,0 +1,101 @@
+"""What the controller has seen of MigLayouts, nodes, and pods that hold GPUs."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tessera.controller.layouts.plan import SeenNode
+from tessera.core.devices.capacity import PodUse
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.resource import (
+    NODES,
+    UNFINISHED_PODS,
+    Key,
+    Resource,
+    Sink,
+    is_before,
+    replace_all,
+)
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
+from tessera.protocol.kubernetes.pod import decode_pod_use
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
+from tessera.rollout.in_use import holders, named
+
+MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
+
+
+class LayoutState:
+    """Copies of objects; what is older than what is known is not taken."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.layouts: dict[str, MigLayout] = {}
+        self.nodes: dict[str, SeenNode] = {}
+        self._uses: dict[str, dict[Key, PodUse]] = {}  # by node, of pods that hold GPUs
+        self._where: dict[Key, str] = {}
+        self._changed = changed
+
+    def sinks(self) -> dict[Resource, Sink[Any]]:
+        def replace_layouts(found: Iterable[MigLayout]) -> None:
+            replace_all(
+                [*self.layouts], {one.name: one for one in found}, self.put_layout, self._remove_layout
+            )
+            self._changed()
+
+        def replace_nodes(found: Iterable[NodeIn]) -> None:
+            fresh = {one.metadata.name: one for one in found}
+            replace_all([*self.nodes], fresh, self.put_node, self._remove_node)
+            self._changed()
+
+        def replace_pods(found: Iterable[PodUse]) -> None:
+            fresh = {Key(one.namespace, one.name): one for one in found}
+            replace_all([*self._where], fresh, self._put_pod, self._remove_pod)
+
+        return {
+            MIG_LAYOUTS: Sink(
+                MigLayout.read, replace_layouts, self.put_layout, lambda key: self._remove_layout(key.name)
+            ),
+            NODES: Sink(decode_node, replace_nodes, self.put_node, lambda key: self._remove_node(key.name)),
+            UNFINISHED_PODS: Sink(
+                lambda raw: decode_pod_use(raw, is_any_gpu), replace_pods, self._put_pod, self._remove_pod
+            ),
+        }
+
+    def busy(self, node: str) -> str:
+        """The pods that hold GPUs of a node."""
+        return named(holders(self._uses.get(node, {}).values(), None))
+
+    def put_layout(self, one: MigLayout) -> None:
+        known = self.layouts.get(one.name)
+        if known is None or not is_before(one.version, known.version):
+            self.layouts[one.name] = one
+            self._changed()
+
+    def put_node(self, node: NodeIn) -> None:
+        known = self.nodes.get(node.metadata.name)
+        if known is None or not is_before(
+            node.metadata.resource_version, known.node.metadata.resource_version
+        ):
+            self.nodes[node.metadata.name] = SeenNode.of(node)
+            self._changed()
+
+    def _remove_layout(self, name: str) -> None:
+        self.layouts.pop(name, None)
+        self._changed()
+
+    def _remove_node(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self._changed()
+
+    def _put_pod(self, use: PodUse) -> None:
+        key = Key(use.namespace, use.name)
+        self._remove_pod(key)
+        if use.node and use.amounts:
+            self._uses.setdefault(use.node, {})[key] = use
+            self._where[key] = use.node
+
+    def _remove_pod(self, key: Key) -> None:
+        node = self._where.pop(key, None)
+        if node is not None:
+            del self._uses[node][key]
+            if not self._uses[node]:
+                del self._uses[node]

@@ -1,0 +1,98 @@
+"""The status of a MigLayout: counts, conditions, and the reasons of some nodes."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tessera.controller.layouts.plan import LayoutPlan, State
+from tessera.core.text import number_of, shortened
+
+MOST_NODES: Final = 20  # whose reasons the status has
+_LONGEST: Final = 300  # characters of a reason
+_ORDER: Final = (State.FAILED, State.INVALID, State.CONFLICT, State.UPDATING, State.PENDING)
+_LONGEST_MESSAGE: Final = 1000
+
+
+def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
+    """What is to be written; times of conditions that did not change stay."""
+    layout = plan.layout
+    told = [
+        {"name": name, "state": str(state), "reason": shortened(reason, _LONGEST)}
+        for one in _ORDER
+        for name, (state, reason) in sorted(plan.states.items())
+        if state is one
+    ]
+    desired = len(plan.states) - plan.count(State.CONFLICT)
+    slots = plan.slots
+    return {
+        "observedGeneration": layout.metadata.generation,
+        "controller": controller,
+        "desired": desired,
+        "current": plan.count(State.CURRENT),
+        "failed": plan.count(State.FAILED),
+        "updatingCount": len(
+            {*slots, *(name for name, (one, _) in plan.states.items() if one is State.UPDATING)}
+        ),
+        "updating": slots,
+        "nodes": told[:MOST_NODES],
+        "conditions": [_condition(plan, *one, now) for one in _conditions(plan, desired)],
+    }
+
+
+def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str, str]]:
+    """Type, whether it holds, reason and message."""
+    current, failed = plan.count(State.CURRENT), plan.count(State.FAILED)
+    invalid, conflicts = plan.count(State.INVALID), plan.count(State.CONFLICT)
+    updating, pending = plan.count(State.UPDATING), plan.count(State.PENDING)
+    ready = current == desired and not plan.error
+    told = f"{current} of {number_of(desired, 'node')} have the layout"
+    yield "Ready", ready, "Complete" if ready else "Incomplete", told
+    moves = bool(updating or plan.begin or (pending and not plan.stopped))
+    reason = (
+        "RollingOut"
+        if moves
+        else "Paused"
+        if plan.layout.spec.paused
+        else "Stopped"
+        if plan.stopped
+        else "Idle"
+    )
+    message = plan.stopped or _first(plan, State.UPDATING, State.PENDING)
+    yield "Progressing", moves, reason, message
+    if failed:
+        yield "Degraded", True, "RolloutFailed", _first(plan, State.FAILED)
+    elif conflicts:
+        yield "Degraded", True, "Conflict", _first(plan, State.CONFLICT)
+    else:
+        yield "Degraded", False, "AsExpected", ""
+    if plan.error:
+        yield "Invalid", True, "BadSpec", plan.error
+    elif invalid:
+        yield "Invalid", True, "DoesNotFit", _first(plan, State.INVALID)
+    else:
+        yield "Invalid", False, "Fits", ""
+
+
+def _first(plan: LayoutPlan, *states: State) -> str:
+    """The first node in these states that has a reason, and how many more are in them."""
+    some = sorted(name for name, (state, _) in plan.states.items() if state in states)
+    named = next((name for name in some if plan.states[name][1]), "")
+    if not named:
+        return ""
+    more = f" (and {number_of(len(some) - 1, 'more node')})" if len(some) > 1 else ""
+    return f"{named}: {plan.states[named][1]}{more}"
+
+
+def _condition(
+    plan: LayoutPlan, type_: str, holds: bool, reason: str, message: str, now: float
+) -> dict[str, Any]:
+    status, before = "True" if holds else "False", plan.layout.condition(type_)
+    since = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": shortened(message, _LONGEST_MESSAGE),
+        "observedGeneration": plan.layout.metadata.generation,
+        "lastTransitionTime": before.last_transition_time if before.status == status else since,
+    }

@@ -1,0 +1,133 @@
+"""The MigLayout: which nodes have which layout, and how it is rolled out; and its status."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.product import product_named
+from tessera.core.text import seconds_in
+from tessera.protocol.kubernetes.objects import Condition, Metadata, Part, Texts, decoder
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.nodes import GpuNode
+
+API_VERSION: Final = "tessera.dev/v1alpha1"
+KIND: Final = "MigLayout"
+PLURAL: Final = "miglayouts"
+
+
+class _Metadata(Metadata):
+    generation: int = 0
+
+
+class LayoutIn(Part):
+    """One layout: for a product, or for any; as counts, as a document, or by the name of one of mig-manager's configurations."""
+
+    product: str = ""
+    per_card: dict[str, int] | None = None
+    document: str = ""
+    configuration: str = ""
+
+    def fits(self, gpus: GpuNode) -> bool:
+        """Whether it is for the cards of a node."""
+        if not self.product or self.product == gpus.label:
+            return True
+        try:
+            return gpus.product == product_named(self.product)
+        except InvalidInput:
+            return False
+
+    @property
+    def text(self) -> str:
+        """The layout as a document."""
+        if self.per_card is None:
+            return self.document
+        return ",".join(f"{profile}={number}" for profile, number in sorted(self.per_card.items()))
+
+    def read(self) -> mig.MigDocument:
+        return mig.read(self.text, "perCard" if self.per_card is not None else "document")
+
+
+class _RolloutIn(Part):
+    max_unavailable: int | str = 1
+    when_in_use: str = "Wait"
+    drain_timeout: str = "30m"
+    timeout: str = "10m"
+
+    @property
+    def drain_seconds(self) -> float:
+        return seconds_in(self.drain_timeout)
+
+    @property
+    def seconds(self) -> float:
+        return seconds_in(self.timeout)
+
+
+class _SpecIn(Part):
+    node_selector: Texts = None
+    layouts: list[LayoutIn] = msgspec.field(default_factory=list)
+    rollout: _RolloutIn = msgspec.field(default_factory=_RolloutIn)
+    paused: bool = False
+
+
+class _StatusIn(Part):
+    controller: str = ""
+    updating: list[str] | None = None
+    conditions: list[Condition] | None = None
+
+
+class _MigLayoutIn(Part):
+    metadata: _Metadata
+    spec: _SpecIn = msgspec.field(default_factory=_SpecIn)
+    status: _StatusIn = msgspec.field(default_factory=_StatusIn)
+
+
+_decode: Final = decoder(_MigLayoutIn)
+_status: Final = decoder(dict[str, Any])
+
+
+@dataclass(frozen=True)
+class MigLayout:
+    """A MigLayout at one version."""
+
+    metadata: _Metadata
+    spec: _SpecIn
+    status: _StatusIn
+    raw_status: Mapping[str, Any]  # as it was written
+
+    @classmethod
+    def read(cls, raw: bytes) -> "MigLayout":
+        found = _decode(raw)
+        return cls(found.metadata, found.spec, found.status, _status(raw).get("status") or {})
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def version(self) -> str:
+        return self.metadata.resource_version
+
+    @cached_property
+    def age(self) -> tuple[str, str]:
+        """Of two for one node, the one with the lesser age keeps it: it was made first."""
+        return self.metadata.creation_timestamp or "", self.name
+
+    @property
+    def updating(self) -> Sequence[str]:
+        """The nodes that have a slot: none of the others may be cordoned."""
+        return self.status.updating or ()
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        selector = self.spec.node_selector or {}
+        return bool(selector) and selector.items() <= labels.items()
+
+    def condition(self, type_: str) -> Condition:
+        return next((one for one in self.status.conditions or () if one.type == type_), Condition())

@@ -1,0 +1,239 @@
+"""A cluster of nodes with GPUs whose layouts are kept: real reconcilers against a stand-in API server, and a stand-in cutter."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from tessera.controller.layouts.reconciler import LayoutReconciler
+from tessera.controller.leader import LeadershipLost
+from tessera.controller.metrics import ControllerMetrics
+from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.kube.clock import Clock
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.protocol.mig import documents as mig
+from tessera.serving.http.messages import HangUp, Request, Response, Stream
+from tessera.serving.metrics import exposition
+from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES
+from tessera.simulation.control_plane.store import StatusError, StoredChange
+from tests.inventory.objects import LAYOUT, node
+from tests.kube.apiserver import MisbehavingApiServer
+from tests.rollout.machine.world import BIG, asked, record_in
+from tests.rollout.plugin import CARDS
+
+HASTE = 100.0  # a second of the tests is so many of the cluster's
+WRITES = ("PATCH", "POST", "PUT")
+
+
+class FastClock(Clock):
+    """Real time, made fast: minutes of a rollout pass in a second."""
+
+    def now(self) -> float:
+        return time.monotonic() * HASTE
+
+    def wall(self) -> float:
+        return 1_800_000_000.0 + time.monotonic() * HASTE
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / HASTE)
+
+
+def layout(name: str = "inference", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "tessera.dev/v1alpha1",
+        "kind": "MigLayout",
+        "metadata": {"name": name, "generation": 1},
+        "spec": {
+            "nodeSelector": {"nvidia.com/pool": "a"},
+            "layouts": [{"perCard": {"1g.10gb": 2}}],
+            "rollout": {"maxUnavailable": 2, "whenInUse": "Wait", "drainTimeout": "2m", "timeout": "2m"},
+            **spec,
+        },
+    }
+
+
+class GatedServer(MisbehavingApiServer):
+    """Holds the writes of a client back, or drops it, before or after one of its writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: dict[str, asyncio.Event] = {}  # by user agent: its writes wait until then
+        self.dropped: set[str] = set()  # user agents whose processes were killed
+        self.request: Any = None  # the write that `before` is called for
+        self.before: Callable[[str], None] = lambda agent: None
+        self.after: Callable[[str], None] = lambda agent: None
+
+    async def answer(self, request: Request) -> Response | Stream:
+        agent = request.headers.get("user-agent", "")
+        writes = request.method in WRITES
+        if writes:
+            self.request = request
+            self.before(agent)
+            if (gate := self.gates.get(agent)) is not None:
+                await gate.wait()
+        if agent in self.dropped:
+            raise HangUp
+        answer = await super().answer(request)
+        if writes:
+            self.after(agent)
+        return answer
+
+
+class LayoutCluster:
+    """What happens in it is checked at every change of a node."""
+
+    def __init__(self, server: GatedServer, most: int) -> None:
+        self.server, self.store = server, server.store
+        self.refuses: Callable[[str], str] = lambda name: ""
+        self.dead: set[str] = set()
+        self.cuts: Counter[str] = Counter()  # by node: how often it was given another layout
+        self.cordoned: set[str] = set()
+        self.most, self.errors = most, list[str]()
+        self._asked: dict[str, str | None] = {}
+        self._leaders: dict[str, list[asyncio.Task[Any]]] = {}
+        self._clients: list[Client] = []
+        self.metrics: dict[str, ControllerMetrics] = {}
+        self.store.follow(NODES, self.store.version, self._changed)
+
+    def add_nodes(self, *names: str, pool: str = "a") -> None:
+        for name in names:
+            document = node(name, BIG, "NVIDIA-H200", layout=LAYOUT, pool=pool)
+            self._asked[name] = asked(document)
+            self.store.create(NODES, document)
+
+    def _changed(self, change: StoredChange) -> None:
+        document, name = change.after.document, change.after.key[1]
+        ours = change.type != "DELETED" and record_in(document) is not None
+        (self.cordoned.add if ours else self.cordoned.discard)(name)
+        if len(self.cordoned) > self.most:
+            self.errors.append(f"cordoned: {sorted(self.cordoned)}")
+        if change.type == "DELETED" or asked(document) == self._asked.get(name):
+            return
+        self._asked[name] = asked(document)
+        if asked(document) != LAYOUT:
+            self.cuts[name] += 1
+        if name not in self.dead:
+            asyncio.get_running_loop().call_later(0.003, self._answer, name)
+
+    def _answer(self, name: str) -> None:
+        with suppress(StatusError):
+            document = self.store.get(NODES, name).document
+            labels, text = document["metadata"]["labels"], asked(document)
+            if text != LAYOUT and (reason := self.refuses(name)):
+                labels[mig.CONFIG_STATE] = "failed"
+                document["metadata"]["annotations"][mig.CONFIG_REASON] = reason
+            else:
+                document["metadata"]["annotations"].pop(mig.CONFIG_REASON, None)
+                labels[mig.CONFIG_STATE] = "success"
+                has = document["status"]["allocatable"]
+                none = {one: "0" for one in has if is_whole_or_mig(one)}
+                made = mig.read_layout(text or "", CARDS).resources()
+                has.update({**none, **{one: str(number) for one, number in made.items()}})
+            self.store.update(NODES, name, document)
+
+    def node(self, name: str) -> dict[str, Any]:
+        return self.store.get(NODES, name).document
+
+    def names(self) -> list[str]:
+        return [one.key[1] for one in self.store.list(NODES)]
+
+    def has_layout(self, name: str) -> bool:
+        document = self.node(name)
+        labels = document["metadata"]["labels"]
+        return (
+            asked(document) != LAYOUT
+            and labels.get(mig.CONFIG_STATE) == "success"
+            and name not in self.cordoned
+        )
+
+    def status(self, name: str = "inference") -> dict[str, Any]:
+        found: dict[str, Any] = self.store.get(MIG_LAYOUTS, name).document.get("status") or {}
+        return found
+
+    def condition(self, type_: str, name: str = "inference") -> tuple[str, str, str]:
+        some = self.status(name).get("conditions", ())
+        one: dict[str, Any] = next((one for one in some if one["type"] == type_), {})
+        return one.get("status", ""), one.get("reason", ""), one.get("message", "")
+
+    def lead(self, identity: str, fence: Callable[[], None] = lambda: None) -> None:
+        """Start a leader."""
+        client = Client(self.server.cluster, clock=FastClock(), user_agent=identity)
+        metrics = self.metrics[identity] = ControllerMetrics()
+        recorder = Recorder(client, "test")
+        one = LayoutReconciler(client, recorder, metrics, identity)
+
+        async def work() -> None:
+            with suppress(LeadershipLost):
+                await one.run(fence)
+
+        self._clients.append(client)
+        self._leaders[identity] = [asyncio.ensure_future(x) for x in (one.follow(), recorder.run(), work())]
+
+    def kill(self, identity: str) -> None:
+        """End a leader at once; what it has sent may be answered still."""
+        self.server.dropped.add(identity)
+        for task in self._leaders.get(identity, ()):
+            task.cancel()
+
+    async def stop(self) -> None:
+        for identity in self._leaders:
+            self.kill(identity)
+        await asyncio.gather(
+            *(task for some in self._leaders.values() for task in some), return_exceptions=True
+        )
+        for client in self._clients:
+            client.close()
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                for tasks in self._leaders.values():
+                    for task in tasks:
+                        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                            raise error
+                await asyncio.sleep(0.005)
+
+    def change(self, **spec: Any) -> None:
+        """Edit the MigLayout's spec."""
+        document = self.store.get(MIG_LAYOUTS, "inference").document
+        document["spec"] |= spec
+        document["metadata"]["generation"] += 1
+        self.store.update(MIG_LAYOUTS, "inference", document)
+
+    def events(self) -> list[tuple[str, str]]:
+        from tessera.simulation.control_plane.kinds import EVENTS
+
+        found = [one.document for one in self.store.list(EVENTS)]
+        return [(one["involvedObject"]["name"], one["reason"]) for one in found]
+
+    def exposed(self, identity: str) -> str:
+        return exposition(self.metrics[identity].families()).decode()
+
+
+@asynccontextmanager
+async def cluster(
+    *names: str, most: int = 2, document: dict[str, Any] | None = None
+) -> AsyncIterator[LayoutCluster]:
+    """A cluster with nodes and a MigLayout, and no leader yet; the limit holds from its beginning to its end."""
+    server = GatedServer()
+    await server.start()
+    one = LayoutCluster(server, most)
+    try:
+        one.add_nodes(*names)
+        if document is not None:
+            server.store.create(MIG_LAYOUTS, document)
+        yield one
+        assert one.errors == []
+    finally:
+        for gate in server.gates.values():
+            gate.set()
+        await one.stop()
+        await server.stop()
+
+
+def dice(seed: int) -> random.Random:
+    return random.Random(seed)  # a schedule

@@ -1,0 +1,340 @@
+"""Layouts kept by the controller, against a stand-in API server."""
+
+import asyncio
+
+import pytest
+
+from tessera.controller.leader import LeadershipLost
+from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
+from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS
+from tests.build import MIG
+from tests.controller.layouts.cluster import cluster, dice, layout
+from tests.inventory.objects import LAYOUT, pod
+from tests.rollout.machine.world import asked
+
+SIX = tuple(f"gpu-{number}" for number in range(6))
+
+
+def test_all_nodes_get_their_layout():
+    """Two at a time; each is cut once and uncordoned; the status counts, says so, and names nobody as updating at the end."""
+
+    async def main():
+        async with cluster(*SIX, document=layout()) as one:
+            one.lead("one")
+            await one.until(lambda: all(map(one.has_layout, SIX)))
+            await one.until(lambda: one.condition("Ready")[0] == "True")
+            assert one.cuts == dict.fromkeys(SIX, 1)
+            assert not any(one.node(name)["spec"].get("unschedulable") for name in SIX)
+            status = one.status()
+            assert (status["desired"], status["current"], status["failed"]) == (6, 6, 0)
+            await one.until(lambda: one.status()["updating"] == [])
+            assert one.condition("Ready") == ("True", "Complete", "6 of 6 nodes have the layout")
+            assert one.condition("Progressing")[:2] == ("False", "Idle")
+            await one.until(lambda: ("gpu-0", "MIGRolloutDone") in one.events())
+            assert 'tessera_controller_layout_nodes{state="current"} 6' in one.exposed("one")
+            assert 'tessera_controller_layout_rollouts_total{result="done"} 6' in one.exposed("one")
+
+    asyncio.run(main())
+
+
+def test_a_node_that_fails_stops_the_rest():
+    """Its old layout is back, it is uncordoned, the status says why; another leader does not try it again. Another layout is tried."""
+
+    async def main():
+        async with cluster(
+            *SIX, most=1, document=layout(rollout={"maxUnavailable": 1, "timeout": "2m"})
+        ) as one:
+            one.refuses = lambda name: "no room" if name == "gpu-2" else ""
+            one.lead("one")
+            await one.until(lambda: one.condition("Degraded")[0] == "True")
+            assert one.condition("Degraded")[1:] == (
+                "RolloutFailed",
+                "gpu-2: no room; the old layout is back",
+            )
+            assert asked(one.node("gpu-2")) == LAYOUT
+            await one.until(lambda: not one.cordoned)
+            one.kill("one")
+            one.lead("two")
+            await one.until(lambda: one.status()["controller"] == "two")
+            await one.until(lambda: one.condition("Progressing")[1] == "Stopped")
+            assert [name for name in SIX if one.has_layout(name)] == ["gpu-0", "gpu-1"]
+            assert one.cuts["gpu-2"] == 1
+            assert RESULT in one.node("gpu-2")["metadata"]["annotations"]
+            one.refuses = lambda name: ""
+            one.change(layouts=[{"perCard": {"1g.10gb": 3}}])
+            await one.until(lambda: all(map(one.has_layout, SIX)))
+            await one.until(lambda: one.condition("Degraded")[0] == "False")
+
+    asyncio.run(main())
+
+
+def test_paused_and_changed_and_deleted():
+    """A paused MigLayout begins no node. A deleted one leaves layouts as they are, and a node that only waits is uncordoned."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", document=layout(paused=True)) as one:
+            one.store.create(PODS, pod("train", "gpu-0", MIG + "2g.20gb"), "default")
+            one.lead("one")
+            await one.until(lambda: one.condition("Progressing")[1] == "Paused")
+            assert one.cuts == {}
+            one.change(paused=False)
+            await one.until(lambda: one.has_layout("gpu-1"))
+            waits = "waiting for pods that hold devices which go: default/train (1 × 2g.20gb)"
+            await one.until(
+                lambda: one.status()["nodes"] == [{"name": "gpu-0", "state": "Updating", "reason": waits}]
+            )
+            one.store.delete(MIG_LAYOUTS, "inference")
+            await one.until(lambda: not one.cordoned)
+            assert asked(one.node("gpu-0")) == LAYOUT
+            assert not one.node("gpu-0")["spec"].get("unschedulable")
+            assert one.has_layout("gpu-1")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("when", ["Wait", "Skip"])
+def test_pods_are_waited_for_and_idle_nodes_go_first(when, monkeypatch):
+    """A node in use is given up after its time and tried later, and does not stop the others; `Skip` does not even cordon it."""
+    monkeypatch.setattr("tessera.controller.layouts.plan.RETRY", 60.0)
+    monkeypatch.setattr("tessera.controller.layouts.nodes._PUT_OFF", 10.0)
+    rollout = {"maxUnavailable": 1, "whenInUse": when, "drainTimeout": "30s", "timeout": "2m"}
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", "gpu-2", most=1, document=layout(rollout=rollout)) as one:
+            one.store.create(PODS, pod("train", "gpu-0", MIG + "2g.20gb"), "default")
+            one.lead("one")
+            await one.until(lambda: one.has_layout("gpu-1") and one.has_layout("gpu-2"))
+            if when == "Wait":
+                await one.until(lambda: RESULT in one.node("gpu-0")["metadata"]["annotations"])
+                assert one.condition("Degraded")[0] == "False"
+            else:
+                skipped = "skipped while pods hold devices of it: default/train (1 × 2g.20gb)"
+                await one.until(lambda: one.status()["nodes"][0]["reason"] == skipped)
+                assert "gpu-0" not in one.cordoned
+            one.store.delete(PODS, "train", "default")
+            await one.until(lambda: one.has_layout("gpu-0"))
+
+    asyncio.run(main())
+
+
+def test_drained():
+    """`Drain` evicts the pods that hold devices which go."""
+
+    async def main():
+        rollout = {"maxUnavailable": 1, "whenInUse": "Drain", "drainTimeout": "10m", "timeout": "2m"}
+        async with cluster("gpu-0", document=layout(rollout=rollout)) as one:
+            one.store.create(PODS, pod("train", "gpu-0", MIG + "2g.20gb"), "default")
+            one.store.create(PODS, pod("other", "gpu-0", MIG + "1g.10gb"), "default")
+            one.lead("one")
+            await one.until(lambda: one.has_layout("gpu-0"))
+            assert [stored.key[1] for stored in one.store.list(PODS)] == ["other"]
+
+    asyncio.run(main())
+
+
+def test_two_for_one_node():
+    """The older MigLayout keeps a node that two select, and the newer says so."""
+
+    async def main():
+        async with cluster("gpu-0", document=layout()) as one:
+            newer = layout("newer", layouts=[{"perCard": {"3g.30gb": 1}}])
+            one.store.create(MIG_LAYOUTS, newer)
+            one.lead("one")
+            await one.until(lambda: one.has_layout("gpu-0"))
+            reason = "gpu-0: MigLayout inference keeps it, which is older"
+            await one.until(lambda: one.condition("Degraded", "newer") == ("True", "Conflict", reason))
+            assert one.cuts == {"gpu-0": 1}
+            assert one.status("newer")["desired"] == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("layouts", "reason"),
+    [
+        ([{"perCard": {"1g.10gb": 8}}], "gpu-0: NVIDIA-H200"),
+        (
+            [{"product": "A100-40GB", "perCard": {"1g.5gb": 7}}],
+            "gpu-0: no layout is for its product NVIDIA-H200",
+        ),
+        (
+            [{"configuration": "all-balanced"}],
+            "gpu-0: configuration all-balanced: mig-manager does not cut its cards",
+        ),
+        ([{"document": "{"}], "gpu-0: document:"),
+    ],
+)
+def test_what_does_not_fit(layouts, reason):
+    """A layout that no card of a node can have is invalid with the reason, and nothing is written to the node."""
+
+    async def main():
+        async with cluster("gpu-0", document=layout(layouts=layouts)) as one:
+            one.lead("one")
+            await one.until(lambda: one.condition("Invalid")[0] == "True")
+            assert one.condition("Invalid")[2].startswith(reason) or "8" in one.condition("Invalid")[2]
+            assert ROLLOUT not in one.node("gpu-0")["metadata"]["annotations"]
+            assert one.cuts == {}
+
+    asyncio.run(main())
+
+
+def test_a_layout_that_was_changed_by_hand_comes_back():
+    """A node that has another layout than its MigLayout says gets it again."""
+
+    async def main():
+        async with cluster("gpu-0", document=layout()) as one:
+            one.lead("one")
+            await one.until(lambda: one.has_layout("gpu-0"))
+            document = one.node("gpu-0")
+            document["metadata"]["annotations"]["run.ai/mig.config"] = LAYOUT
+            one.store.update(NODES, "gpu-0", document)
+            await one.until(lambda: one.cuts["gpu-0"] == 2 and one.has_layout("gpu-0"))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fault_37_leaders_die_and_pause_at_any_write(seed):
+    """Leaders are killed before or after any write, or paused with a write on its way that arrives much later: never more than two nodes
+    are cordoned, none is left so, and none is cut twice."""
+
+    async def main():
+        roll, count = dice(seed), 0
+        async with cluster(*SIX, "gpu-cordoned", document=layout()) as one:
+            was = one.node("gpu-cordoned")
+            one.store.update(NODES, "gpu-cordoned", {**was, "spec": {"unschedulable": True}})
+            leaders: list[str] = []
+
+            def next_leader() -> None:
+                identity = f"leader-{len(leaders)}"
+                leaders.append(identity)
+
+                def fence() -> None:  # as the Lease's: what is on its way then still arrives
+                    if leaders[-1] != identity:
+                        raise LeadershipLost("another leads")
+
+                one.lead(identity, fence)
+
+            def strike(agent: str) -> None:
+                nonlocal count
+                if agent != leaders[-1] or len(leaders) > 12 or roll.random() > 0.25:
+                    return
+                count += 1
+                if roll.random() < 0.5:
+                    gate = one.server.gates[agent] = (
+                        asyncio.Event()
+                    )  # this write, and all that follow, arrive later
+                    asyncio.get_running_loop().call_later(roll.uniform(0.02, 0.3), gate.set)
+                else:
+                    asyncio.get_running_loop().call_soon(one.kill, agent)
+                asyncio.get_running_loop().call_soon(next_leader)
+
+            one.server.before = one.server.after = strike
+            next_leader()
+            await one.until(lambda: all(map(one.has_layout, one.names())))
+            one.server.before = one.server.after = lambda agent: None
+            await one.until(lambda: one.status()["updating"] == [])
+            assert count > 3
+            assert set(one.cuts.values()) == {1}
+            assert [name for name in one.names() if one.node(name)["spec"].get("unschedulable")] == [
+                "gpu-cordoned"
+            ]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_fault_38_nodes_die_and_go(seed):
+    """A node that dies, and one that is deleted in the middle: told, and the rest goes on."""
+
+    async def main():
+        async with cluster(*SIX, document=layout()) as one:
+            one.dead.add("gpu-1")
+
+            def strike(agent: str) -> None:
+                if "gpu-1" in one.cordoned:
+                    document = one.node("gpu-1")
+                    document["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+                    one.store.update(NODES, "gpu-1", document)
+                if "gpu-3" in one.cordoned and seed:
+                    one.store.delete(NODES, "gpu-3")
+
+            one.server.after = strike
+            one.lead("one")
+            rest = [name for name in SIX if name not in ("gpu-1", *(["gpu-3"] if seed else []))]
+            await one.until(lambda: all(map(one.has_layout, rest)))
+            await one.until(lambda: not one.cordoned)
+            assert not one.node("gpu-1")["spec"].get("unschedulable")
+            await one.until(lambda: one.status()["current"] == len(rest))
+            await one.until(lambda: one.status()["updating"] == [])
+
+    asyncio.run(main())
+
+
+def held_back(one, agent, path):
+    """Hold the next write of a client to a path back, and all that follow it; whether one is on its way."""
+    seen = []
+
+    def before(by):
+        request = one.server.request
+        if (
+            by == agent
+            and request.path.endswith(path)
+            and (path != "/status" or b'"desired"' in request.body)
+        ):
+            one.server.gates.setdefault(agent, asyncio.Event())
+            seen.append(request)
+
+    one.server.before = before
+    return seen
+
+
+def test_fault_37_a_cordon_that_arrives_late():
+    """A leader is paused with a cordon on its way. The next one gives the slot of that node back, since the node is not wanted any more, and
+    begins another: the late cordon fails."""
+
+    async def main():
+        document = layout(rollout={"maxUnavailable": 1, "timeout": "60m"})
+        async with cluster("gpu-0", "gpu-1", most=1, document=document) as one:
+            one.dead.add("gpu-1")
+            other = one.node("gpu-1")
+            other["metadata"]["labels"]["only"] = "here"
+            one.store.update(NODES, "gpu-1", other)
+            on_its_way = held_back(one, "one", "/nodes/gpu-0")
+            one.lead("one")
+            await one.until(lambda: on_its_way)
+            assert one.status()["updating"] == ["gpu-0"]
+            one.change(nodeSelector={"only": "here"})
+            one.lead("two")
+            await one.until(lambda: one.cordoned == {"gpu-1"})
+            one.server.gates["one"].set()
+            await one.until(lambda: one.status()["updating"] == ["gpu-1"])
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+            assert one.cordoned == {"gpu-1"}
+            assert not one.node("gpu-0")["spec"].get("unschedulable")
+
+    asyncio.run(main())
+
+
+def test_fault_37_a_slot_that_arrives_late():
+    """Two believe to lead, one of them paused with a slot on its way: it comes too late, since the other has taken the MigLayout over."""
+
+    async def main():
+        document = layout(rollout={"maxUnavailable": 1, "timeout": "60m"})
+        async with cluster("gpu-0", "gpu-1", most=1, document=document) as one:
+            one.dead.add("gpu-1")
+            on_its_way = held_back(one, "one", "/status")
+            one.lead("one")
+            await one.until(lambda: on_its_way)
+            assert b'"updating":["gpu-0"]' in on_its_way[0].body
+            one.store.create(PODS, pod("train", "gpu-0", MIG + "2g.20gb"), "default")  # gpu-1 goes first now
+            one.lead("two")
+            await one.until(lambda: one.cordoned == {"gpu-1"})
+            one.server.gates["one"].set()
+            await one.until(lambda: one.status()["controller"] == "one")
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+            assert one.cordoned == {"gpu-1"}
+
+    asyncio.run(main())
