@@ -769,3 +769,115 @@ def test_a_configmap_among_the_files(tessera):
     code, _, err = tessera(*args)
     assert (code, err.splitlines()[-1] + "\n") == (0, NOT_IN_FILES)
     assert tessera(*args, "--webhook-name", "mine")[0] == 3
+
+
+def taken(name, profile, where="n", **metadata):
+    """A pod that holds a slice, or waits for one."""
+    spec = {"containers": [{"name": "main", "resources": {"limits": {f"nvidia.com/mig-{profile}": "1"}}}]}
+    owned = {"name": name, "namespace": "default", "uid": name, **metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": {**spec, **({"nodeName": where} if where else {})}}  # fmt: skip
+
+
+BOTH = {
+    "kind": "Node",
+    "metadata": {"name": "n"},
+    "status": {
+        "allocatable": {"nvidia.com/mig-2g.20gb": "1", "nvidia.com/mig-1g.10gb": "2"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+FREE = ("--config", "full.yaml", "--nodes", "cluster.json")
+
+
+def write_cluster(*pods):
+    Path("full.yaml").write_text("fallback: {when: full}\n")
+    Path("cluster.json").write_text(json.dumps({"kind": "List", "items": [BOTH, *pods]}))
+
+
+def test_by_what_is_free(tessera):
+    """With `fallback.when: full`, admit decides by the pods among the files, and tells what is free beside what is there."""
+    write_cluster(taken("other", "2g.20gb"))
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", *FREE, "-o", "explain")
+    assert (code, err) == (0, "")
+    assert (
+        out
+        == """\
+Pod default/infer
+  asks for    nvidia.com/mig-2g.20gb: 1  (container main)
+  rules       what is free now decides (fallback.when: full)
+  nodes       1 of 1 count for this pod, GPUs are on 1
+              ✓ n  1g.10gb ×2, 2g.20gb ×1  free now: 1g.10gb ×2, 2g.20gb ×0
+  candidates  2g.20gb  as asked     offered, up to 1 a node; none free now
+              1g.10gb  smaller      offered, up to 2 a node; up to 2 free on a node now  ← chosen
+              gpu      a whole GPU  not offered
+  decision    admitted with a change: 2g.20gb is taken, 1g.10gb is the first that is free
+  warning     GPU fallback 2g.20gb->1g.10gb: 2g.20gb is taken on every node that this pod can use; 1g.10gb is free
+  change      @@ -2,6 +2,10 @@
+               kind: Pod
+               metadata:
+                 name: infer
+              +  annotations:
+              +    gpu-webhook.k8s.io/fallback: 2g.20gb->1g.10gb
+              +    gpu-webhook.k8s.io/asked: '{"main":{"nvidia.com/mig-2g.20gb":"1"}}'
+              +    gpu-webhook.k8s.io/decided-when: '{"main":{"nvidia.com/mig-1g.10gb":"1"}}'
+               spec:
+                 containers:
+                 - name: main
+              @@ -11,4 +15,4 @@
+                   - infinity
+                   resources:
+                     limits:
+              -        nvidia.com/mig-2g.20gb: 1
+              +        nvidia.com/mig-1g.10gb: '1'
+
+decided with full.yaml
+"""
+    )
+
+
+def test_admit_keeps_no_room(tessera):
+    """Each pod is decided about as if it alone were created: admit changes nothing, not even what it knows."""
+    write_cluster()
+    code, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "-f", PODS / "2g.yaml", *FREE)
+    limits = [yaml.load(one)["spec"]["containers"][0]["resources"]["limits"] for one in out.split("---\n")]
+    assert (code, limits) == (0, [{"nvidia.com/mig-2g.20gb": 1}] * 2)
+
+
+@pytest.mark.parametrize("where", ["n", ""])
+def test_what_a_pod_has_itself_does_not_count(tessera, where):
+    """A pod that is in the cluster, placed or waiting, is decided about without its own room; another one is not, and neither does it show in `-o summary`."""
+    write_cluster(taken("infer", "2g.20gb", where))
+    for name, gets in (("infer", "nvidia.com/mig-2g.20gb"), ("another", "nvidia.com/mig-1g.10gb")):
+        Path("pod.yaml").write_text((PODS / "2g.yaml").read_text().replace("name: infer", f"name: {name}"))
+        code, out, _ = tessera("admit", "-f", "pod.yaml", *FREE)
+        assert (code, list(yaml.load(out)["spec"]["containers"][0]["resources"]["limits"])) == (0, [gets])
+    _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", *FREE, "-o", "explain")
+    assert "2g.20gb ×1  free now: 1g.10gb ×2, 2g.20gb ×1" in out
+    assert "admitted as it is: what it asks for is free" in out
+    Path("pods.json").write_text(json.dumps({"kind": "List", "items": [taken("infer", "2g.20gb", where)]}))
+    _, out, _ = tessera("admit", "-f", "pods.json", *FREE, "-o", "summary")
+    assert out.startswith("1 pod, 1 of them asks for GPUs: 0 would be changed, 0 would be rejected\n")
+
+
+def test_a_template_gets_no_mark(tessera):
+    """A workload is shown as its next pod would be, and without a mark: its pods are decided about one by one."""
+    write_cluster(taken("other", "2g.20gb"))
+    pod = yaml.load((PODS / "2g.yaml").read_text())
+    workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"metadata": {}, "spec": pod["spec"]}}}  # fmt: skip
+    Path("web.json").write_text(json.dumps(workload))
+    code, out, _ = tessera("admit", "-f", "web.json", *FREE)
+    annotations = yaml.load(out)["spec"]["template"]["metadata"]["annotations"]
+    assert (code, annotations["gpu-webhook.k8s.io/fallback"]) == (0, "2g.20gb->1g.10gb")
+    assert "gpu-webhook.k8s.io/decided-when" not in annotations
+
+
+def test_what_is_free_in_the_cluster(served, command):
+    """Against a cluster, its pods tell what is free; nothing is created."""
+    served.add(BOTH, taken("other", "2g.20gb"))
+    (command.folder / "full.yaml").write_text("fallback: {when: full}\n")
+    args = ("admit", "--kubeconfig", served.kubeconfig, "-f", str(PODS / "2g.yaml"), "-o", "json")
+    assert '"nvidia.com/mig-2g.20gb"' in command(*args)[1]
+    code, out, err = command(*args, "--config", "full.yaml")
+    assert (code, list(json.loads(out)["spec"]["containers"][0]["resources"]["limits"])) == (0, ["nvidia.com/mig-1g.10gb"])  # fmt: skip
+    assert "2g.20gb is taken on every node that this pod can use; 1g.10gb is free" in err
+    assert {request.method for request in served.server.requests} == {"GET"}

@@ -5,6 +5,7 @@ already, as if it were created now.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,15 +75,24 @@ def admit(
         )
     try:
         review_one = review_pod if known is None else known.review_pod
-        return Admitted(one, review_templates(one, view, policy, namespace, review_one))
+        with without_own_room(one, view, namespace):
+            return Admitted(one, review_templates(one, view, policy, namespace, review_one))
     except BeyondLimits as error:
         raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
+
+
+def without_own_room(one: dict[str, Any], view: ClusterView, namespace: str) -> AbstractContextManager[None]:
+    """What is free for a pod that may be in the cluster already: what it has itself does not count."""
+    metadata = one.get("metadata")
+    if view.free is None or one.get("kind") != "Pod" or not isinstance(metadata, dict):
+        return nullcontext()
+    return view.free.without_room(f"{metadata.get('namespace') or namespace}/{metadata.get('name')}")
 
 
 def admit_again(
     pod: dict[str, Any], view: ClusterView, policy: Policy, known: KnownReviews | None = None
 ) -> Admitted:
-    """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas."""
+    """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas, nor against what is free."""
     try:
         own = pod_of(decode_lean_pod(msgspec.json.encode(pod)), "")
     except InvalidInput as error:

@@ -8,7 +8,6 @@ pods, as Kueue does: then it counts what will run. The templates are marked, and
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -30,7 +29,7 @@ from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes.workloads import FieldPath, templates_of, title_of, written
 
 Decide = Callable[[Pod, ClusterView, Policy], Decision]
-Review = Callable[[Request, ClusterView, Policy], "Reviewed"]
+Review = Callable[[Request, ClusterView, Policy, Decide], "Reviewed"]
 
 _MOST_KNOWN: Final = 4096  # pods: more than most clusters have templates, some 16 MiB
 
@@ -59,14 +58,16 @@ class KnownReviews:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Reviewed] = {}
 
-    def review_pod(self, request: Request, view: ClusterView, policy: Policy) -> Reviewed:
+    def review_pod(
+        self, request: Request, view: ClusterView, policy: Policy, decide: Decide = decide
+    ) -> Reviewed:
         used = (tuple(one.used.items()) for one in view.quotas.get(request.namespace, ()))
         key = (request.key(policy.annotations), *used)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = review_pod(request, view, policy)
+            found = review_pod(request, view, policy, decide)
             if found.would.by != "full":  # that holds for this moment
                 self._known[key] = found
         return found
@@ -113,10 +114,21 @@ def _edits(decision: Decision) -> tuple[Edit, ...]:
     return edits if momentary is None else (*edits, momentary.mark)
 
 
+def decide_first_pod(pod: Pod, view: ClusterView, policy: Policy) -> Decision:
+    """Decide about a template's next pod. It alone would have the mark: the template's other pods are decided about by what is free then."""
+    decision = decide(pod, view, policy)
+    return decision if isinstance(decision, Denied) else replace(decision, momentary=None)
+
+
 def review_templates(
-    one: dict[str, Any], view: ClusterView, policy: Policy, namespace: str, review_one: Review = review_pod
+    one: dict[str, Any],
+    view: ClusterView,
+    policy: Policy,
+    namespace: str,
+    review_one: Review = review_pod,
+    decide_one: Decide | None = None,
 ) -> dict[FieldPath, Reviewed]:
-    """Review each pod template of an object, by its place; an object that makes no pods has none."""
+    """Review each pod template of an object, by its place, as its next pod; an object that makes no pods has none."""
     templates = templates_of(one)
     if not templates:
         return {}
@@ -126,7 +138,13 @@ def review_templates(
     space = metadata.get("namespace") or namespace
     try:
         return {
-            place: _below(place, review_one(_request(pod, space), view, policy)) for place, pod in templates
+            place: _below(
+                place,
+                review_one(
+                    _request(pod, space), view, policy, decide_one or (decide_first_pod if place else decide)
+                ),
+            )
+            for place, pod in templates
         }
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
@@ -178,8 +196,7 @@ def decide_workload(request: Request, view: ClusterView, policy: Policy) -> Deci
         templates = templates_of(document)
         at_most(len(templates), MOST_TEMPLATES, "pod templates", "the workload")
         at_most(sum(_containers(one) for _, one in templates), MOST_CONTAINERS, "containers", "the workload")
-        review_one = partial(review_pod, decide=decide_template)
-        found = review_templates(document, view, policy, request.namespace, review_one)
+        found = review_templates(document, view, policy, request.namespace, decide_one=decide_template)
     except InvalidInput:  # the API server's, or its own controller's, to complain about
         return None
     if not found:

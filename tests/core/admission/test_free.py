@@ -271,6 +271,16 @@ def test_a_pod_does_not_stand_in_its_own_way():
     assert (at_once(offers).anywhere(), index.room_of("default/x")) == ({}, "a")
 
 
+def test_a_placed_pod_does_not_stand_in_its_own_way():
+    """Neither does what a pod has taken of its node count in a decision about it; nobody who waits gets it meanwhile."""
+    offers, index = followed(node("a", cpu="2", **{"1g.10gb": 1}))
+    index.put_pod("default/x", bound("a", cpu="2", **{"1g.10gb": 1}), 0)
+    index.put_pod("default/y", waits(**{"1g.10gb": 1}), 0)
+    with index.without_room("default/x"):
+        assert (free(offers, "a", SMALL), free(offers, "a", "cpu")) == (1, 2)
+    assert (free(offers, "a", SMALL), free(offers, "a", "cpu"), index.room_of("default/y")) == (0, 0, "")
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -241,6 +241,11 @@ def test_an_annotation_without_a_meaning():
         "bad_annotation", f'metadata.annotations[{WHEN}]: "always" is not one of missing, full'
     )
     assert outcome(decide(asker, cluster(BOTH), policy())) == "as asked"
+    impatient = replace(ONE, annotations={"gpu-webhook.k8s.io/patience": "soon"})
+    refused = decide(impatient, cluster(BOTH), policy(FULL))
+    assert isinstance(refused, Denied)
+    assert '"soon" is not a duration such as 30s, 2m or 1h' in refused.message
+    assert outcome(decide(impatient, cluster(BOTH), policy())) == "as asked"
 
 
 def test_the_bridge_goes_first():

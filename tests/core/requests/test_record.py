@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.core.requests.mark import mark_text
 from tessera.core.requests.record import (
     ASKED_ANNOTATION,
     DECIDED_ANNOTATION,
+    MARK_ANNOTATION,
     RECORD_ANNOTATION,
     as_created,
     asked_first,
@@ -225,6 +227,8 @@ def test_as_created():
     assert asked_of(as_created(one)) == asked(main={"2g.20gb": 1})
     decided = fallen("2g.20gb->1g.10gb", container(**{"1g.10gb": 1}), **{DECIDED_ANNOTATION: "template"})
     assert as_created(decided) is decided
+    marked = pod(container(**{"1g.10gb": 1}), annotations={MARK_ANNOTATION: mark_text(one), "other": "x"})
+    assert as_created(marked).annotations == {"other": "x"}
 
 
 def test_only_gpus_come_back():

@@ -74,3 +74,14 @@ def test_claims_that_are_none(claims):
     given = running_pod("", {"claims": claims})
     given["metadata"]["annotations"]["gpu-webhook.k8s.io/alternatives"] = "1*2g.20gb=2g.20gb/c,1g.10gb/c"
     assert as_created(given)["spec"]["containers"] == given["spec"]["containers"]
+
+
+def test_a_marked_pod_as_it_was_created():
+    """A pod that was decided about by what was free came without its mark, placed as asked or not."""
+    mark = {"gpu-webhook.k8s.io/decided-when": f'{{"c0":{{"{MIG}1g.10gb":"1"}}}}'}
+    for record, asked in ((None, "1g.10gb"), ("2g.20gb->1g.10gb", "2g.20gb")):
+        given = running_pod(record)
+        given["metadata"]["annotations"].update(mark)
+        found = as_created(given)
+        assert found["metadata"]["annotations"] == {"other": "x"}
+        assert list(found["spec"]["containers"][0]["resources"]["limits"]) == [MIG + asked]

@@ -58,7 +58,7 @@ _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 @option(
     "--nodes FILE",
     "The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
-    "DeviceClasses, ResourceSlices, the controller's Lease and the webhook's ConfigMap count too. Repeatable.  "
+    "DeviceClasses, ResourceSlices, the controller's Lease, the webhook's ConfigMap and pods count too. Repeatable.  "
     "[default: the cluster is asked]",
     "node_files",
     multiple=True,
@@ -89,7 +89,9 @@ def command(
     The command admits pods, and the pod templates of Deployments, Jobs and any other object that has some (Volcano, Kubeflow, JobSet,
     Ray …), against the cluster that kubectl would ask, or against the given nodes. An object without a template passes as it is. The
     command creates and changes nothing in the cluster. Warnings and rejections go to standard error, except with -o explain, where
-    they are part of the reasoning. In observe mode it prints objects as they came, and rejects nothing.
+    they are part of the reasoning. In observe mode it prints objects as they came, and rejects nothing. Where fallback.when is full, it
+    decides by what is free now, by the cluster's pods or those among the given nodes. What a pod that is there already has itself does not
+    count. It keeps no room for what it admits.
 
     The command decides with the configuration that the webhook is installed with, where you may read it, and says which configuration
     it used: on standard error, or at the end of the reasoning.

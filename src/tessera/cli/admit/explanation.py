@@ -9,15 +9,16 @@ from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.outcome import Allowed, Denied, Observed
 from tessera.core.admission.policy import Policy, mode_said_by
 from tessera.core.admission.view.offers import Offers
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.node import Node, Offer
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of, number_of
 from tessera.kube.view.policy import UsedPolicy
 from tessera.protocol import yaml
 from tessera.protocol.admission import patch
 from tessera.protocol.kubernetes.workloads import FieldPath, items
-from tessera.webhook.offline import Admitted, admit
+from tessera.webhook.offline import Admitted, admit, without_own_room
 
 _STEPS = {
     Step.AS_ASKED: "as asked",
@@ -34,7 +35,9 @@ def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     """What was asked, which nodes counted, what was tried, what came of it, and the change."""
     if not one.reviewed:
         return f"{style.bold(one.title)}: no pod template in it; passes as it is"
-    return "\n\n".join(_explained(one, place, offers, policy, style) for place in one.reviewed)
+    namespace = next(iter(one.reviewed.values())).pod.namespace
+    with without_own_room(one.before, offers, namespace):
+        return "\n\n".join(_explained(one, place, offers, policy, style) for place in one.reviewed)
 
 
 def explainer(
@@ -66,7 +69,8 @@ def _explained(one: Admitted, place: FieldPath, offers: Offers, policy: Policy, 
     )
     if asked:
         lines += block("rules", core.rules(pod, offers, policy))
-        lines += block("nodes", _nodes(core.nodes(pod, offers.nodes.values(), policy), style))
+        free = core.view_of_free(pod, offers, policy)
+        lines += block("nodes", _nodes(core.nodes(pod, offers.nodes.values(), policy), free, style))
     trials = core.trials(pod, offers, policy)
     if trials:
         several = len({one.asked for one in trials}) > 1
@@ -97,15 +101,18 @@ def _explained(one: Admitted, place: FieldPath, offers: Offers, policy: Policy, 
     return "\n".join(lines)
 
 
-def _nodes(nodes: list[tuple[Node, str | None]], style: Style) -> list[str]:
+def _nodes(nodes: list[tuple[Node, str | None]], free: ClusterView | None, style: Style) -> list[str]:
+    """Which nodes count, and what they have; `free`: what of it is free, where that matters."""
     if not nodes:
         return ["none at all"]
     groups: dict[tuple[str, str], list[str]] = {}
+    offers: dict[str, Offer] = {}
     for node, excluded in nodes:
         offer = ", ".join(
             f"{short(resource)} ×{count}{' (DRA)' if resource in node.offer.dra else ''}"
             for resource, count in node.offer.counts
         )
+        offers[offer] = node.offer
         groups.setdefault((excluded or "", offer), []).append(node.name)
     # first what counts, then what has something and does not count, then what has nothing
     ordered = sorted(groups.items(), key=lambda item: (not item[0][1], bool(item[0][0]), item[0]))
@@ -114,16 +121,25 @@ def _nodes(nodes: list[tuple[Node, str | None]], style: Style) -> list[str]:
     lines = [f"{counted} of {len(nodes)} count for this pod, GPUs are on {having}"]
     shown = ordered[:_MOST_ROWS]
     rows = table([(first_of(names, _MOST_NAMES), offer or "no GPU") for (_, offer), names in shown])
-    for ((excluded, offer), _), text in zip(shown, rows, strict=True):
+    for ((excluded, offer), names), text in zip(shown, rows, strict=True):
         if not offer:
             lines.append(style.dim(f"- {text}  {excluded}".rstrip()))
         elif excluded:
             lines.append(style.bad(f"✗ {text}  {excluded}"))
         else:
-            lines.append(f"{style.good('✓')} {text}")
+            lines.append(f"{style.good('✓')} {text}{_free(offers[offer], names, free)}")
     if len(ordered) > _MOST_ROWS:
         lines.append(style.dim(f"… and {number_of(len(ordered) - _MOST_ROWS, 'more group')} of nodes"))
     return lines
+
+
+def _free(offer: Offer, names: list[str], free: ClusterView | None) -> str:
+    """What is free on nodes that offer the same, behind that: the most on one of them."""
+    if free is None:
+        return ""
+    most = free.most_on(names)
+    some = "up to " if len(names) > 1 else ""
+    return "  free now: " + ", ".join(f"{short(name)} ×{some}{most.get(name, 0)}" for name, _ in offer.counts)
 
 
 def _diff(one: Admitted, place: FieldPath, style: Style) -> list[str]:

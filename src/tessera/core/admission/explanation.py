@@ -42,6 +42,16 @@ def nodes(pod: Pod, every: Iterable[Node], policy: Policy) -> list[tuple[Node, s
     return [(node, why_excluded(pod, node, transient) or why_too_small(wanted, node)) for node in every]
 
 
+def view_of_free(pod: Pod, view: ClusterView, policy: Policy) -> ClusterView | None:
+    """What is free, where that matters for a pod."""
+    try:
+        when = when_of(pod, view.namespaces.get(pod.namespace), policy.fallback)
+    except InvalidInput:
+        return None
+    matters = when is When.FULL and asked_profiles(pod) and why_as_missing(pod, view) is None
+    return view.now() if matters else None
+
+
 def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
     """Every candidate in the order in which it is considered; none where fallback does not look at the pod."""
     if not policy.fallback.enabled or why_exempt(pod, view) is not None:

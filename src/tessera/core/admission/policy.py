@@ -255,7 +255,11 @@ OWN_ANNOTATIONS: Final = (
     TICKET_ANNOTATION,
     MIRROR_ANNOTATION,
 )
-OF_FULL: Final = (WHEN_ANNOTATION, MARK_ANNOTATION)  # and by these, where pods are followed
+OF_FULL: Final = (
+    WHEN_ANNOTATION,
+    PATIENCE_ANNOTATION,
+    MARK_ANNOTATION,
+)  # and by these, where pods are followed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule, Rules
-from tessera.core.admission.policy import OF_FULL, OWN_ANNOTATIONS, PATIENCE_ANNOTATION
+from tessera.core.admission.policy import OF_FULL, OWN_ANNOTATIONS
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
 from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name
@@ -46,7 +46,7 @@ def _resource_name(text: str) -> str:
 def _annotation(text: str) -> str:
     if not is_qualified_name(text.lower()):  # as the API server compares them
         raise InvalidInput(f"{quoted(text)} is not a name of an annotation, such as example.com/network")
-    if text in (GPU_TYPE_ANNOTATION, PATIENCE_ANNOTATION, *OWN_ANNOTATIONS, *OF_FULL):
+    if text in (GPU_TYPE_ANNOTATION, *OWN_ANNOTATIONS, *OF_FULL):
         raise InvalidInput("decisions depend on this annotation, so a rule cannot set it")
     return text
 

@@ -19,7 +19,7 @@ from tessera.core.admission.injection import (
     running_containers,
 )
 from tessera.core.admission.limits import Work
-from tessera.core.admission.policy import Policy, constraints_of
+from tessera.core.admission.policy import Policy, constraints_of, patience_of
 from tessera.core.admission.view.usable import Usable
 from tessera.core.admission.view.view import NOTHING_ELSE, ClusterView, Needs
 from tessera.core.kubernetes.node import is_other
@@ -37,7 +37,10 @@ _ANOTHER: Final = MIG_PREFIX + "another"  # stands for every profile that no rul
 
 def ask(pod: Pod, asked: Mapping[str, MigProfile], view: ClusterView, policy: Policy) -> FallbackSearch:
     """The search for a pod whose limits are complete; `InvalidInput` for annotations without a meaning."""
-    constraints = constraints_of(pod, view.namespaces.get(pod.namespace))
+    namespace = view.namespaces.get(pod.namespace)
+    constraints = constraints_of(pod, namespace)
+    if policy.fallback.full_enabled:
+        patience_of(pod, namespace, policy.fallback)  # here it is only refused
     gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
     injects = gpu_type is not None and bool(policy.gpu_resources)
     quotas = view.quotas.get(pod.namespace) if policy.fallback.respects_quota else None

@@ -56,19 +56,27 @@ class FreeIndex:
 
     @contextmanager
     def without_room(self, key: str) -> Iterator[None]:
-        """For a decision about a pod that waits: its own room does not count."""
+        """For a decision about a pod that is there: its own room does not count, or what it has taken of its node."""
         self.settle()
-        holder = self._rooms.holders.get(key)
-        if holder is None or not holder.node:
+        nodes, holder, pod, freed = (
+            self._nodes,
+            self._rooms.holders.get(key),
+            self.pods.get(key),
+            self._nodes.freed,
+        )
+        if isinstance(pod, BoundPod):
+            node, usage, give_back, take = pod.node, pod.usage, nodes.unbind, nodes.bind
+        elif holder is not None and holder.node:
+            node, usage, give_back, take = holder.node, holder.group.shape.usage, nodes.give_back, nodes.keep
+        else:
             yield
             return
-        node, usage, freed = holder.node, holder.group.shape.usage, self._nodes.freed
-        self._nodes.give_back(node, usage)
-        self._nodes.freed = freed  # nobody else is offered it
+        give_back(node, usage)
+        nodes.freed = freed  # nobody else is offered it
         try:
             yield
         finally:
-            self._nodes.keep(node, usage)
+            take(node, usage)
 
     # What is shown
 

@@ -5,8 +5,10 @@ resource; a pod's selector, affinity, tolerations and needs are then a few opera
 are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final, Self
 
 from tessera.core.admission.limits import Work, weight
@@ -83,6 +85,10 @@ class ClusterView:
     def anywhere(self) -> dict[str, int]:
         """Every GPU resource of the cluster, with the most that one node has."""
         return self.columns.most(self._every)
+
+    def most_on(self, names: Iterable[str]) -> dict[str, int]:
+        """The GPU resources of some nodes, with the most that one of them has."""
+        return self.columns.most(reduce(or_, (self._bits.get(name, 0) for name in names), 0))
 
     def has_anywhere(self, resource: str) -> bool:
         """Whether some node with GPUs states a resource, or should and does not."""
