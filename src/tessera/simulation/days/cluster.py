@@ -27,6 +27,7 @@ class PodState:
     node: str = ""
     needs: Needs = ()  # what it holds there
     verdict: str = ""  # the scheduler's, while no node has it
+    since: float | None = None  # when the scheduler first called it unschedulable
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,8 @@ class Cluster:
             if state is not None and not state.node:
                 lacking = ", ".join(f"Insufficient {resource}" for resource, _ in state.options[0])
                 nodes = len(self.scheduler.free)
-                self._change(replace(state, verdict=f"0/{nodes} nodes are available: {nodes} {lacking}."))
+                verdict = f"0/{nodes} nodes are available: {nodes} {lacking}."
+                self._change(replace(state, verdict=verdict, since=self.clock.now))
         self._untried.clear()
 
     def _end(self, state: PodState) -> None:

@@ -51,9 +51,10 @@ class Demand:
     def mean_mix(self) -> Mix:
         """What tasks ask for in the mean over all hours."""
         weights, found = self._hours(), dict[int, float]()
+        total = sum(weights)
         for hour, weight in enumerate(weights):
             for size, share in self.mix((hour + 0.5) * HOUR).items():
-                found[size] = found.get(size, 0) + share * weight / sum(weights)
+                found[size] = found.get(size, 0) + share * weight / total
         return found
 
     @property

@@ -46,7 +46,13 @@ class Webhook:
             return None
         if isinstance(decision, Patched):
             pod = edited(pod, decision.edits)
+        if decision.momentary is not None:
+            self.reserve(decision.momentary.pod, owner, now)
+            pod = edited(pod, [decision.momentary.mark])
         return pod, options_of(pod)
+
+    def reserve(self, pod: Pod, owner: str, now: float) -> None:
+        """Keep room for a pod that was decided about by what is free."""
 
 
 def options_of(pod: Pod) -> Options:

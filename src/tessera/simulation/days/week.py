@@ -7,13 +7,14 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.cluster import NAMESPACE, Admission, Cluster, Wanted
+from tessera.simulation.days.cluster import NAMESPACE, Cluster, Wanted
 from tessera.simulation.days.figures import DAY
 from tessera.simulation.days.layouts import RESOURCES, SIZES
+from tessera.simulation.days.replicas import Replica, Replicas
 from tessera.simulation.days.scheduler import Needs
 from tessera.simulation.days.tasks import Task
 from tessera.simulation.days.webhooks import BRIDGE, NoWebhook, Webhook
@@ -21,6 +22,8 @@ from tessera.simulation.days.webhooks import BRIDGE, NoWebhook, Webhook
 Offered = Sequence[tuple[str, Mapping[str, int]]]
 _AFTER: Final = 7 * DAY  # no task comes then: who waits for what exists gets it
 _ONE: Final = Quantity(Fraction(1))
+_REPLICAS: Final = 2
+_DELAY: Final = 0.1  # seconds until a change of a pod is heard of
 
 
 class Way(Enum):
@@ -28,6 +31,7 @@ class Way(Enum):
 
     NOTHING = "no Tessera"
     MISSING = "missing"
+    FULL = "full"
     BRIDGE = "the bridge"
 
 
@@ -89,7 +93,7 @@ class Week:
 def play(tasks: Sequence[Task], nodes: Offered, way: Way, pace: Pace = Pace.SAME) -> Week:
     """Let the tasks come to a cluster, and wait until they have started."""
     clock = Clock()
-    cluster = Cluster(clock, nodes, _admission(way, nodes))
+    cluster = _cluster(clock, nodes, way)
     for task in tasks:
         wanted = Wanted(f"task-{task.number}", _POD[task.size], partial(pace.seconds, task))
         clock.at(task.created, partial(cluster.submit, wanted))
@@ -99,10 +103,17 @@ def play(tasks: Sequence[Task], nodes: Offered, way: Way, pace: Pace = Pace.SAME
     return Week(tuple(fates), len(cluster.evicted))
 
 
-def _admission(way: Way, nodes: Offered) -> Admission:
+def _cluster(clock: Clock, nodes: Offered, way: Way) -> Cluster:
     if way is Way.NOTHING:
-        return NoWebhook()
-    return Webhook(nodes, BRIDGE if way is Way.BRIDGE else Policy())
+        return Cluster(clock, nodes, NoWebhook())
+    if way is not Way.FULL:
+        return Cluster(clock, nodes, Webhook(nodes, BRIDGE if way is Way.BRIDGE else Policy()))
+    policy = Policy(FallbackPolicy(when=When.FULL))
+    replicas = [Replica(nodes, policy, clock) for _ in range(_REPLICAS)]
+    cluster = Cluster(clock, nodes, Replicas(replicas))
+    for one in replicas:
+        cluster.follow(one, lambda: _DELAY)
+    return cluster
 
 
 def _fate(task: Task, cluster: Cluster, pace: Pace, end: float) -> Fate:
