@@ -21,6 +21,7 @@ DRA = "gpu-webhook.k8s.io/dra"
 FIRST_AVAILABLE = "fallback: {dra: first-available}"
 NAMESPACE = "default"  # of the Lease, and of the controller's account
 RIGHTS = {
+    "ConfigMap": "configmaps",
     "Secret": "secrets",
     "ServiceAccount": "serviceaccounts",
     "ClusterRole": "clusterroles",

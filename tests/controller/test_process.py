@@ -1,12 +1,14 @@
 """The controller as a whole, against a stand-in API server."""
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime
 
 import pytest
 
 from tessera.controller.process import Controller
+from tessera.core.errors import InvalidInput
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.serving.metrics import exposition
@@ -94,3 +96,57 @@ def test_who_cannot_work_does_not_lead(path, error, words, caplog):
 
     asyncio.run(main())
     assert len([each for each in caplog.records if "makes no claims" in each.message]) <= 3
+
+
+@pytest.mark.parametrize("patience", [True, False])
+def test_without_dra_it_leads_for_patience(patience, tmp_path):
+    """The Lease says so, and the webhook converts nothing; without patience, too, nobody leads."""
+    config = tmp_path / "config.yaml"
+    config.write_text("fallback: {patience: 5m}" if patience else "fallback: {}")
+
+    async def main():
+        async with MisbehavingApiServer() as server, asyncio.timeout(20):
+            await server.start()
+            absent = StatusError(404, "NotFound", "no such resource")
+            server.intercept = lambda request: (
+                status(absent) if request.path.startswith("/apis/resource.k8s.io/") else None
+            )
+            async with Client(server.cluster) as client:
+                one = Controller(client, "gpu-webhook", "one", retry=0.02, config=config)
+                task = asyncio.ensure_future(one.run())
+                if not patience:
+                    await server.until(lambda: len(server.asked("/apis/resource.k8s.io/")) > 1)
+                    assert (server.store.list(LEASES), one.ready, one.alive) == ([], False, True)
+                    assert not server.asked("/api/v1/nodes"), "and nothing is followed for it"
+                    config.write_text(
+                        "fallback: {patience: 90s}"
+                    )  # it is switched on while the controller runs
+                    os.utime(config, (1, 1))
+                    assert one._configuration is not None
+                    await one._configuration.check()
+                while not one.ready:
+                    await asyncio.sleep(0.01)
+                (lease,) = server.store.list(LEASES)
+                assert lease.document["metadata"]["annotations"] == {"tessera.dev/reconcilers": "patience"}
+                shown = exposition(one.metrics.families()).decode()
+                assert 'tessera_controller_reconciler{name="claims"} 0' in shown
+                assert 'tessera_controller_reconciler{name="patience"} 1' in shown
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_configuration_with_mistakes(tmp_path):
+    """The first one must be good: the process does not start with another."""
+    config = tmp_path / "config.yaml"
+    config.write_text("fallback: {patience: soon}")
+
+    async def main():
+        async with MisbehavingApiServer() as server:
+            await server.start()
+            async with Client(server.cluster) as client:
+                with pytest.raises(InvalidInput, match=r"fallback\.patience"):
+                    Controller(client, "gpu-webhook", "one", config=config)
+
+    asyncio.run(main())

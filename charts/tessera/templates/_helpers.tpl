@@ -28,6 +28,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the controller evicts pods that wait: not empty where it does. */}}
+{{- define "tessera.patience" -}}
+{{- if or .Values.controller.patience (dig "fallback" "patience" "" (default dict .Values.config)) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- define "tessera.controllerSelectorLabels" -}}
 app: {{ include "tessera.controllerName" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

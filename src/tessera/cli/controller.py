@@ -1,14 +1,16 @@
-"""`tessera controller`: makes and records what the webhook, which changes nothing but the pod, must not write itself."""
+"""`tessera controller`: makes, records and evicts what the webhook, which changes nothing but the pod, must not."""
 
 import logging
 import os
 import secrets
 import socket
+from pathlib import Path
+from typing import Any
 
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.options import option
+from tessera.cli.common.options import env_option, option
 from tessera.cli.common.process import ProcessChoice, process_options
 
 
@@ -19,20 +21,38 @@ from tessera.cli.common.process import ProcessChoice, process_options
     shell_complete=completing.namespaces,
 )
 @option("--layouts", "Keep the layouts of MigLayouts: cordon nodes, change their layouts, uncordon them.")
+@env_option(
+    "--config",
+    "The webhook's configuration, reloaded when it changes. With `fallback.patience` in it, pods that wait are evicted when something else is free.",
+    type=click.Path(dir_okay=False, path_type=Path),
+)
+@env_option(
+    "--service NAME",
+    "The webhook's Service: while it has no ready endpoints, no pod is evicted.",
+    default="gpu-webhook",
+)
 @process_options
-def command(namespace: str | None, layouts: bool, process: ProcessChoice) -> int:
-    """Make the ResourceClaimTemplates of pods whose GPU request the webhook converted to a claim; record what they got.
+def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> int:
+    """Make the templates of claims; keep layouts; evict pods that wait although something else is free.
 
-    Needed for `fallback.dra: first-available`. Several may run: one leads, by the Lease tessera-controller. While none leads,
-    the webhook leaves requests as they are. The controller removes templates that no pod has used for a day.
+    The webhook changes nothing but the pod that is being created: this process does the rest. It does what the cluster and its options
+    ask for, and its Lease says what that is (annotation tessera.dev/reconcilers).
 
-    With --layouts the leader also gives nodes the layouts of MigLayouts (tessera.dev/v1alpha1), a few at a time: it cordons them, waits
-    for pods that hold devices or evicts them, has the cards cut, verifies, uncordons, and puts back what fails.
+    claims: make the ResourceClaimTemplates of pods whose GPU request the webhook converted to a claim, and record what they got. Needed for
+    `fallback.dra: first-available`. The controller removes templates that no pod has used for a day.
+
+    layouts (--layouts): give nodes the layouts of MigLayouts (tessera.dev/v1alpha1), a few at a time: cordon them, wait for pods that hold devices or
+    evict them, have the cards cut, verify, uncordon, and put back what fails.
+
+    patience (`fallback.patience` in --config): evict a pod that waits for longer than its patience, has never started, has a controller that makes it
+    again, and would get something that is free now. The webhook then decides about it again. At most 10 a minute.
+
+    Several may run: one leads, by the Lease tessera-controller. While none leads, the webhook leaves requests as they are.
     """
-    return process.run(lambda: _serve(process, namespace, layouts=layouts))
+    return process.run(lambda: _serve(process, namespace, **choices))
 
 
-async def _serve(process: ProcessChoice, namespace: str | None, *, layouts: bool) -> None:
+async def _serve(process: ProcessChoice, namespace: str | None, **choices: Any) -> None:
     from tessera.controller.process import Controller
     from tessera.kube.access.choice import own_namespace
     from tessera.kube.rest.client import Client
@@ -42,6 +62,6 @@ async def _serve(process: ProcessChoice, namespace: str | None, *, layouts: bool
     # no other process has this name, not even this one before a restart: its old Lease belongs to another
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
     async with Client(cluster, user_agent="tessera-controller") as client:
-        controller = Controller(client, namespace or own_namespace(cluster), identity, layouts=layouts)
+        controller = Controller(client, namespace or own_namespace(cluster), identity, **choices)
         log.info("controller of %s (%s)", cluster.endpoint, cluster.source)
         await process.serve(controller.run(), controller.metrics.families, controller, log)

@@ -1,4 +1,4 @@
-"""What changes a cluster over time: the templates of claims (`claims`).
+"""What changes a cluster over time: the templates of claims (`claims`), the layouts of nodes (`layouts`), pods that wait although something else is free (`patience`).
 
 `tessera controller` is a process of its own (`process`), of which one leads (`leader`); it runs the reconcilers. A reconciler gets what the
 cluster has and returns what is to be done, again and again, whatever it has seen before. Neither kopf nor kr8s carries it: kopf keeps its state in

@@ -20,6 +20,10 @@ class ControllerMetrics:
         self.refused: Callable[[], int] = lambda: 0
         self.templates: Callable[[], int] = lambda: 0
         self.events: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by what became of them
+        self.webhook_seen: Callable[[], bool] | None = None  # where patience is configured
+        self.patience_states: Mapping[str, int] = {}
+        results = [("evicted",), ("changed",), ("refused",), ("failed",)]
+        self.evictions = Counts("result", known=results)
         self.writes = Counts("what", known=[("make",), ("mark",), ("remove",), ("record",)])
         self._fallbacks = Counts("from", "to")
         self.failures = Counts("what")
@@ -47,6 +51,8 @@ class ControllerMetrics:
         yield self.writes.family(f"{_PREFIX}_writes_total", "What was written, by what it was for.")
         text = "Claims served with another type than what was asked."
         yield self._fallbacks.family(f"{_PREFIX}_fallbacks_total", text)
+        if self.webhook_seen is not None:
+            yield from self._of_patience(self.webhook_seen())
         yield self.failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
         if self.layout_nodes is not None:
             text = "Nodes of MigLayouts, by how they stand to their layout."
@@ -58,3 +64,12 @@ class ControllerMetrics:
         text, version = "The version that runs.", {(__version__,): 1}
         yield labelled(f"{_PREFIX}_build_info", "gauge", text, ("version",), version)
         yield from process_metrics()
+
+    def _of_patience(self, webhook_seen: bool) -> Iterator[Family]:
+        text = "Evictions of pods that waited, by what became of them."
+        yield self.evictions.family(f"{_PREFIX}_patience_evictions_total", text)
+        text = "Pods that wait for longer than their patience, by why they are not evicted now."
+        states = {(state,): count for state, count in sorted(self.patience_states.items())}
+        yield labelled(f"{_PREFIX}_patience_pods", "gauge", text, ("state",), states)
+        text = "1 while the webhook has ready endpoints: else nothing is evicted."
+        yield gauge(f"{_PREFIX}_patience_webhook_seen", text, int(webhook_seen))

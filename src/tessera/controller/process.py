@@ -1,19 +1,27 @@
 """The controller put together: one process of several leads, and runs the reconcilers for what is there."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import RETRY, Leader
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.patience.reconciler import DEFAULT_PACE, Pace, PatienceReconciler
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER
+from tessera.kube.view.policy import WEBHOOK
+from tessera.protocol.configuration.webhook import Configuration, parse
+from tessera.serving.reload import Followed
+
+log = logging.getLogger(__name__)
 
 COMPONENT: Final = "tessera-controller"  # as events name it
 _HUNG_SECONDS: Final = 120.0  # a process that has not tried to get or renew the Lease for so long hangs
@@ -47,9 +55,18 @@ class Controller:
     """One process of the controller."""
 
     def __init__(
-        self, client: Client, namespace: str, identity: str, *, layouts: bool = False, retry: float = RETRY
+        self,
+        client: Client,
+        namespace: str,
+        identity: str,
+        *,
+        layouts: bool = False,
+        retry: float = RETRY,
+        config: Path | None = None,
+        service: str = WEBHOOK,
+        pace: Pace = DEFAULT_PACE,
     ) -> None:
-        """`layouts`: it also keeps the layouts of MigLayouts."""
+        """`layouts`: it also keeps the layouts of MigLayouts. `config`: the webhook's configuration, `service`: its Service, both for patience."""
         self.metrics = ControllerMetrics()
         self._clock = client.clock
         self._able = False
@@ -58,6 +75,14 @@ class Controller:
         self._reconcilers: list[Reconciler] = [ClaimReconciler(client, self._recorder, self.metrics, keeper)]
         if layouts:
             self._reconcilers.append(LayoutReconciler(client, self._recorder, self.metrics, identity))
+        self._configuration: Followed[Configuration] | None = None
+        if config is not None:
+            patience = PatienceReconciler(client, self._recorder, self.metrics, namespace, service, pace)
+            self._reconcilers.append(patience)
+            self._configuration = Followed(
+                "configuration", [config], parse, lambda read: patience.configure(read.policy), _report
+            )
+            self._configuration.load()
         self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry, reconcilers=self._run)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.runs = lambda: {one.name: self._leader.leads and one.able for one in self._reconcilers}
@@ -78,6 +103,8 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             for one in self._reconcilers:
                 tasks.create_task(one.follow())
+            if self._configuration is not None:
+                tasks.create_task(self._configuration.follow())
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._lead())
 
@@ -94,3 +121,10 @@ class Controller:
 
     def _run(self) -> tuple[str, ...]:
         return tuple(one.name for one in self._reconcilers if one.able)
+
+
+def _report(message: str, error: str | None) -> None:
+    if error is None:
+        log.info(message)
+    else:
+        log.error("%s: %s", message, error)

@@ -125,8 +125,9 @@ class Client:
         *,
         body: object = None,
         content_type: str = "application/json",
+        again: bool = True,
     ) -> bytes:
-        """One call; when the server answers with Retry-After, it is called again, a few times."""
+        """One call; when the server answers with Retry-After, it is called again, a few times (unless `again` is False)."""
 
         async def once() -> bytes:
             async with (
@@ -135,7 +136,7 @@ class Client:
             ):
                 return await answer.read_all()
 
-        return await self.patiently(once)
+        return await (self.patiently(once) if again else once())
 
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do some work, and all of it again, a few times, when the server answers with Retry-After."""

@@ -45,6 +45,7 @@ EVENTS: Final = ResourceType("v1", "events", "Event", short="ev")
 SERVICES: Final = ResourceType("v1", "services", "Service", short="svc")
 DEPLOYMENTS: Final = ResourceType("apps/v1", "deployments", "Deployment", short="deploy")
 JOBS: Final = ResourceType("batch/v1", "jobs", "Job")
+ENDPOINT_SLICES: Final = ResourceType("discovery.k8s.io/v1", "endpointslices", "EndpointSlice")
 LEASES: Final = ResourceType("coordination.k8s.io/v1", "leases", "Lease")
 MUTATING_WEBHOOKS: Final = ResourceType(
     "admissionregistration.k8s.io/v1",
@@ -59,8 +60,8 @@ RESOURCE_CLAIM_TEMPLATES: Final = ResourceType(API_VERSION, "resourceclaimtempla
 MIG_LAYOUTS: Final = ResourceType(MIG_LAYOUT_API, PLURAL, KIND, namespaced=False)
 
 KINDS: Final = (
-    NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES, DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS,
-    RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES,
+    NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES, DEPLOYMENTS, JOBS, ENDPOINT_SLICES, LEASES,
+    MUTATING_WEBHOOKS, RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES,
     MIG_LAYOUTS,
 )  # fmt: skip
 

@@ -9,7 +9,16 @@ from typing import Final
 
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.view.free_nodes import FreeNodes
-from tessera.core.admission.view.pods import BoundPod, Origin, Shape, Usage, ViewedPod, WaitingPod, gpus_of
+from tessera.core.admission.view.pods import (
+    BoundPod,
+    Origin,
+    Shape,
+    Usage,
+    ViewedPod,
+    WaitingPod,
+    gpus_of,
+    usage_of,
+)
 from tessera.core.admission.view.rooms import Rooms
 from tessera.core.admission.view.usable import Column, OfferColumns
 from tessera.core.admission.view.view import ClusterView
@@ -77,6 +86,11 @@ class FreeIndex:
             yield
         finally:
             take(node, usage)
+
+    def has_room(self, pod: Pod) -> bool:
+        """Whether one node that a pod can use has all that it asks for free."""
+        self.settle()
+        return self._nodes.first(self._where(pod), usage_of(pod)) is not None
 
     # What is shown
 

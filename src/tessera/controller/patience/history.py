@@ -1,0 +1,116 @@
+"""What was evicted before: by owner, and in the last minute.
+
+It must outlive the process, or a controller that restarts would begin again with each owner's first patience, and with ten evictions. So it is
+written to a ConfigMap of the controller's own, before the evictions that it counts: what is not written is not done. The write carries the version that
+was read: of two processes that both take themselves for the leader, one fails to write.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tessera.core.errors import InvalidInput
+from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
+
+CONFIG_MAP: Final = "tessera-patience"
+_KEY: Final = "evictions.json"
+# owners that are remembered: at ten evictions a minute the last hour and a half at least; 1,000 take some 60 KiB
+_MOST_OWNERS: Final = 1000
+
+
+class Tries(NamedTuple):
+    """Evictions of one owner's pods that helped nobody yet."""
+
+    times: int
+    at: float  # of the last one; Unix time
+    patience: float  # of the pod, seconds: as configured
+
+    @property
+    def wait(self) -> float:
+        """How long the owner's next pod waits before it is evicted."""
+        return float(self.patience * 2**self.times)
+
+    def is_over(self, now: float) -> bool:
+        """Whether they are so long ago that they do not count any more: an owner whose pods were evicted again and again is never forgotten between two."""
+        return now - self.at > 2 * self.wait
+
+
+class _Text(msgspec.Struct):
+    owners: dict[str, Tries] = {}
+    recent: list[tuple[float, str]] = []
+
+
+class _ConfigMapIn(Part):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    data: dict[str, str] | None = None
+
+
+_config_map: Final = decoder(_ConfigMapIn)
+_text: Final = msgspec.json.Decoder(_Text)
+
+
+@dataclass(slots=True)
+class History:
+    """The evictions that count for the next ones."""
+
+    version: str = ""  # of the ConfigMap; empty: there is none
+    owners: dict[str, Tries] = field(default_factory=dict)  # by uid
+    recent: list[tuple[float, str]] = field(default_factory=list)  # when, and in which namespace
+
+    @classmethod
+    def read(cls, raw: bytes) -> "History":
+        """The history in a ConfigMap; `InvalidInput` where someone has written something else to it."""
+        one = _config_map(raw)
+        try:
+            text = _text.decode((one.data or {}).get(_KEY, "{}"))
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"ConfigMap {CONFIG_MAP}, key {_KEY}: {error}") from error
+        return cls(one.metadata.resource_version, text.owners, text.recent)
+
+    def document(self, namespace: str) -> dict[str, Any]:
+        """The ConfigMap; with its version, a write fails when another was first."""
+        version = {"resourceVersion": self.version} if self.version else {}
+        text = msgspec.json.encode(_Text(self.owners, self.recent)).decode()
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": CONFIG_MAP, "namespace": namespace, **version},
+            "data": {_KEY: text},
+        }
+
+    def wait(self, owner: str, patience: float) -> float:
+        """How long a pod of an owner waits before it is evicted: twice as long after each eviction in vain."""
+        tries = self.owners.get(owner)
+        return patience if tries is None else float(patience * 2**tries.times)
+
+    def left(self, now: float, most: int, window: float) -> int:
+        """How many more may be evicted now, of so many within a time."""
+        return max(0, most - sum(now - at < window for at, _ in self.recent))
+
+    def with_evictions(
+        self, evicted: Iterable[tuple[str, str, float]], now: float, window: float
+    ) -> "History":
+        """The history once these were evicted too: owner, namespace and patience of each."""
+        owners = {uid: tries for uid, tries in self.owners.items() if not tries.is_over(now)}
+        recent = [one for one in self.recent if now - one[0] < window]
+        for uid, namespace, patience in evicted:
+            before = owners.pop(uid, None)
+            owners[uid] = Tries(before.times + 1 if before else 1, now, patience)
+            recent.append((now, namespace))
+        for uid in list(owners)[: max(0, len(owners) - _MOST_OWNERS)]:
+            del owners[uid]
+        return History(self.version, owners, recent)
+
+    def helped(self, owner: str) -> None:
+        """A pod of an owner was evicted and has a place now: that eviction was not in vain, and its others need not wait longer."""
+        self.owners.pop(owner, None)
+
+    def undone(self, owner: str) -> None:
+        """A pod that was to be evicted was not."""
+        tries = self.owners.get(owner)
+        if tries is not None:
+            self.owners[owner] = tries._replace(times=tries.times - 1)
+            if tries.times <= 1:
+                del self.owners[owner]

@@ -1,0 +1,65 @@
+"""What a pod that waits would get if it were created again now: the webhook's own decision, made with the same view."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tessera.core.admission.decision import decide
+from tessera.core.admission.outcome import Allowed, Denied
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.view import ClusterView
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import of_short, short
+from tessera.core.requests.record import ASKED_ANNOTATION, RECORD_ANNOTATION, apply, as_created, asked_of
+
+_WRITTEN = (RECORD_ANNOTATION, ASKED_ANNOTATION)  # by the webhook; its controller makes a pod without them
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A pod would get something else now, and it is free."""
+
+    pod: Pod  # as its successor will be
+    gpus: Mapping[str, Mapping[str, int]]  # of its containers
+    words: str  # it would get 1g.10gb in place of 2g.20gb, which is free
+    by_what_is_free: bool  # decided under `full`: the successor carries the mark
+
+
+def move_of(pod: Pod, key: str, view: ClusterView, policy: Policy) -> Move | None:
+    """What a pod that waits would get; None where that is the same, or not free, or nothing.
+
+    Its own room and its own part of the quotas do not count. A pod for which there is room as it is waits for something else, or is about to be
+    placed: it has nothing to win.
+    """
+    free = view.free
+    if free is None:
+        return None
+    with free.without_room(key):
+        if free.has_room(pod):
+            return None
+        created = _as_created(pod)
+        decision = decide(created, view.without(pod), policy)
+        if (
+            isinstance(decision, Denied) or decision.conversion == "claim"
+        ):  # what is free for a claim, nobody here knows
+            return None
+        after, by_what_is_free = created, decision.momentary is not None
+        if decision.momentary is not None:
+            after = decision.momentary.pod
+        elif not isinstance(decision, Allowed):
+            after = apply(created, {of_short(old): of_short(new) for old, new in decision.replaced})
+        gets, has = asked_of(after), asked_of(pod)
+        if gets == has or not free.has_room(after):
+            return None
+    words = f"{_words(gets)} in place of {_words(has)} is free for it"
+    return Move(after, gets, words, by_what_is_free)
+
+
+def _as_created(pod: Pod) -> Pod:
+    created = as_created(pod)
+    kept = {name: text for name, text in created.annotations.items() if name not in _WRITTEN}
+    return replace(created, annotations=kept)
+
+
+def _words(gpus: Mapping[str, Mapping[str, int]]) -> str:
+    names = dict.fromkeys(short(resource) for some in gpus.values() for resource in some)
+    return " and ".join(names)

@@ -1,0 +1,157 @@
+"""Pods that wait for a node, as patience looks at them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
+from tessera.core.requests.mark import Mark, mark_of
+from tessera.core.requests.record import DECIDED_ANNOTATION, asked_of
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.resource import Key, Resource
+from tessera.protocol.kubernetes.lean_pod import pod_of
+from tessera.protocol.kubernetes.objects import OwnerReference, decode_named, decoder
+from tessera.protocol.kubernetes.pod import PodIn, PodMetadata, PodSpec, PodStatus
+
+PENDING_PODS: Final = Resource(
+    "pending pods", path_of("v1", "pods"), fields="spec.nodeName=,status.phase=Pending"
+)
+_GPUS: Final = b"nvidia.com/"
+
+# Those who place pods together, by the domains of the labels and annotations that their pods have; a pod of theirs that comes again alone may
+# cost all others their places. Ray, Spark and others own their pods themselves: their kind is not among `REMAKERS`.
+_GANGS: Final = (
+    "jobset.sigs.k8s.io/",
+    "leaderworkerset.sigs.k8s.io/",
+    "volcano.sh/",
+    "scheduling.volcano.sh/",
+    "scheduling.k8s.io/group-name",  # Volcano's and kube-batch's
+    "training.kubeflow.org/",  # MPI and others
+    "scheduling.x-k8s.io/pod-group",  # the coscheduling plugin
+    "pod-group.scheduling.sigs.k8s.io",
+)
+_KUEUE: Final = "kueue.x-k8s.io/"
+
+# Who makes a pod again as it was first sent. Others may take its end for a failure, or make it from something that changed: they are left alone.
+REMAKERS: Final = frozenset(
+    {("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController"), ("batch", "Job")}
+)
+
+
+class _Metadata(PodMetadata):
+    resource_version: str = ""
+
+
+class _Spec(PodSpec):
+    scheduling_group: dict[str, Any] | None = None  # Kubernetes' own gangs, since 1.36
+
+
+class _Status(PodStatus):
+    nominated_node_name: str = ""
+
+
+class _PendingIn(PodIn):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_decode: Final = decoder(_PendingIn)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of a pod."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def remakes(self) -> bool:
+        """Whether it makes a pod again that is gone, as the webhook first saw it."""
+        return (self.group, self.kind) in REMAKERS
+
+    @property
+    def is_job(self) -> bool:
+        return (self.group, self.kind) == ("batch", "Job")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod without a node; only its key where it asks for no GPUs."""
+
+    key: Key
+    uid: str = ""
+    version: str = ""
+    generate_name: str = ""
+    created: float = 0.0  # Unix time
+    since: float | None = None  # when the scheduler first called it unschedulable; None: it did not
+    owner: Owner | None = None
+    left_alone: str = ""  # why it is not evicted whatever is free, in one word; empty: it may be
+    conditions: tuple[tuple[str, str], ...] = ()  # type and status: a Job may have rules about them
+    pod: Pod | None = None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the webhook has decided about it by what was free."""
+        return self.pod is not None and mark_of(self.pod) is not Mark.NONE
+
+    @property
+    def gpus(self) -> Mapping[str, Mapping[str, int]]:
+        """The GPUs that its containers ask for now."""
+        return {} if self.pod is None else asked_of(self.pod)
+
+    @classmethod
+    def read(cls, raw: bytes) -> "PendingPod":
+        if _GPUS not in raw:
+            named = decode_named(raw).metadata
+            return cls(Key(named.namespace, named.name))
+        one = _decode(raw)
+        metadata, status, scheduled = one.metadata, one.status, one.status.condition("PodScheduled")
+        unschedulable = scheduled.status == "False" and scheduled.reason == "Unschedulable"
+        pod = pod_of(one)
+        return cls(
+            Key(metadata.namespace, metadata.name),
+            metadata.uid,
+            metadata.resource_version,
+            metadata.generate_name,
+            metadata.created or 0.0,
+            scheduled.since if unschedulable else None,
+            _owner(metadata.controller),
+            _left_alone(one, pod),
+            tuple((each.type, each.status) for each in status.conditions or ()),
+            pod,
+        )
+
+
+def _owner(found: OwnerReference | None) -> Owner | None:
+    if found is None:
+        return None
+    group, slash, _ = found.api_version.partition("/")
+    return Owner(group if slash else "", found.kind, found.name, found.uid)
+
+
+def _left_alone(one: _PendingIn, pod: Pod) -> str:
+    """Why a pod is left alone; the one table of it."""
+    keys = {*(one.metadata.labels or ()), *pod.annotations}
+    reasons = {
+        "deleted": one.metadata.deletion_timestamp is not None,
+        "started": bool(one.spec.node_name or one.status.start_time or one.status.container_statuses),
+        "gated": pod.gated,
+        "nominated": bool(one.status.nominated_node_name),  # a place is being made for it
+        "scheduler": pod.scheduler not in DEFAULT_SCHEDULERS,
+        "template": DECIDED_ANNOTATION in pod.annotations,  # it comes again as it is
+        "claim": ALTERNATIVES_ANNOTATION in pod.annotations,  # the scheduler chooses itself
+        "kueue": pod.queued or _any_begins(keys, (_KUEUE,)),
+        "gang": one.spec.scheduling_group is not None or _any_begins(keys, _GANGS),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _any_begins(keys: Iterable[str], domains: tuple[str, ...]) -> bool:
+    return any(key.startswith(domains) for key in keys)

@@ -1,0 +1,297 @@
+"""Follows the pods that wait and what is free for them, and evicts those whose patience is over."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+import msgspec
+
+from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.patience.history import History
+from tessera.controller.patience.judge import ViewJudge
+from tessera.controller.patience.objects import PENDING_PODS, PendingPod
+from tessera.controller.patience.plan import Eviction, Plan, plan
+from tessera.controller.patience.successors import SUCCESSOR_SECONDS, Successors
+from tessera.controller.patience.writes import Writes
+from tessera.core.admission.policy import LEAST_PATIENCE, Policy
+from tessera.core.admission.view.pods import BoundPod
+from tessera.core.errors import InvalidInput
+from tessera.kube.clock import Backoff
+from tessera.kube.errors import KubeError
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.view.live import LiveView
+from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.resource import Key, Resource, Sink, replace_all
+from tessera.protocol.kubernetes.objects import ObjectReference, Part, decoder
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = "patience"  # as the Lease names it
+_MOST_JOBS: Final = 20  # that are read before the next plan
+_POLL_UNABLE: Final = 5.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How quickly all this goes, in seconds; tests go quicker."""
+
+    least: float = LEAST_PATIENCE  # of a pod
+    evictions: int = 10  # in the cluster, in so much time
+    window: float = 60.0
+    successor: float = SUCCESSOR_SECONDS
+    poll: float = 1.0  # between two plans
+    fresh: float = 5.0  # until a pod is decided about again
+
+
+DEFAULT_PACE: Final = Pace()
+
+
+class _EndpointConditions(Part):
+    ready: bool = True
+
+
+class _Endpoint(Part):
+    conditions: _EndpointConditions = msgspec.field(default_factory=_EndpointConditions)
+
+
+class _EndpointSlice(Part):
+    metadata: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    endpoints: list[_Endpoint] | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.metadata.namespace, self.metadata.name)
+
+    @property
+    def is_ready(self) -> bool:
+        return any(one.conditions.ready for one in self.endpoints or ())
+
+
+class PatienceReconciler:
+    """Evicts pods that wait for longer than their patience, when something else is free for them."""
+
+    name: Final = PATIENCE
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        metrics: ControllerMetrics,
+        namespace: str,
+        service: str,
+        pace: Pace = DEFAULT_PACE,
+    ) -> None:
+        """Work for the webhook behind a Service of a namespace; the history is kept in that namespace, too."""
+        self.pods: dict[Key, PendingPod] = {}  # those that ask for GPUs
+        self._ready: dict[Key, bool] = {}  # the webhook's EndpointSlices
+        self._pace = pace
+        self._clock = client.clock
+        self._metrics = metrics
+        self._view = LiveView(client)
+        slices = Resource(
+            "endpointslices",
+            path_of("discovery.k8s.io/v1", "endpointslices", namespace=namespace),
+            labels=f"kubernetes.io/service-name={service}",
+        )
+        self._follower = Follower(
+            client,
+            {
+                PENDING_PODS: Sink(PendingPod.read, self._replace, self._put, self._remove),
+                slices: Sink(
+                    decoder(_EndpointSlice), self._replace_slices, self._put_slice, self._remove_slice
+                ),
+            },
+        )
+        self._judge = ViewJudge(self._view.offers, client.clock, pace.least, pace.fresh)
+        self._successors = Successors(pace.successor)
+        self._writes = Writes(client, recorder, namespace)
+        self._history: History | None = None  # None: it is to be read
+        self._unwritten = False  # some of it helped, and is not written yet
+        self._told: dict[Key, str] = {}  # the uids of bare pods that have an Event
+        self._on = asyncio.Event()
+        self._backoff = Backoff()
+        self._logged = ""
+        metrics.webhook_seen = self._webhook_seen
+
+    def configure(self, policy: Policy) -> None:
+        """Decide as the webhook does with this configuration. Without patience in it nothing is followed, or evicted."""
+        fallback = policy.fallback
+        self._judge.policy = policy
+        # pods are followed here also where the webhook does not
+        self._view.configure(replace(fallback, full_enabled=self._is_on))
+        if self._is_on:
+            self._on.set()
+
+    # what the process asks
+
+    @property
+    def able(self) -> bool:
+        return self._is_on and self.missing() is None and self._view.offers.free is not None
+
+    @property
+    def _is_on(self) -> bool:
+        return self._judge.policy.fallback.patience is not None
+
+    def missing(self) -> str | None:
+        """What it does not know yet; nothing is missing where it is switched off."""
+        if not self._is_on:
+            return None
+        return "; ".join(filter(None, (self._view.missing(), self._follower.missing()))) or None
+
+    async def follow(self) -> None:
+        """Follow the cluster, once patience is switched on."""
+        await self._on.wait()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._view.run())
+            tasks.create_task(self._follower.run())
+
+    async def until_able(self) -> None:
+        await self._on.wait()
+        await self._view.synced()
+        await self._follower.synced()
+        while not self.able:
+            if self._is_on and self._view.offers.free is None and not self._logged:
+                self._logged = "the controller evicts no pods that wait: it may not list pods"
+                log.warning(self._logged)
+            await self._clock.sleep(_POLL_UNABLE)
+
+    async def run(self, fence: Callable[[], None]) -> NoReturn:
+        """Evict until cancelled; `fence` raises when another process leads."""
+        # what another leader did since this one was it
+        self._history, self._unwritten, self._successors = None, False, Successors(self._pace.successor)
+        while True:
+            await self.until_able()
+            fence()
+            wait = self._pace.poll
+            try:
+                await self.reconcile(fence)
+            except (KubeError, InvalidInput) as error:
+                self._history = None
+                self._metrics.failures.add(PATIENCE)
+                if str(error) != self._logged:
+                    log.warning("nothing is evicted now, will try again: %s", error)
+                self._logged = str(error)
+                wait = self._backoff.next()
+            else:
+                self._backoff.reset()
+                self._logged = ""
+            await self._clock.sleep(wait)
+
+    async def reconcile(self, fence: Callable[[], None]) -> None:
+        """Make one plan and carry it out. Raises when the API server refuses something that is not of one pod."""
+        if self._history is None:
+            self._history, self._unwritten = await self._writes.read_history(), False
+        history = self._history
+        for owner in self._successors.settle(self._clock.now(), self._has_node):
+            history.helped(owner)
+            self._unwritten = True
+        found = self._plan(history)
+        if found.unknown:
+            for pod in found.unknown[:_MOST_JOBS]:
+                self._judge.put_job(pod, await self._writes.job(pod))
+            found = self._plan(history)
+        self._metrics.patience_states = dict(found.states)
+        for one in found.notices:
+            self._notice(one)
+        evictions = []
+        for one in found.evictions:
+            if await self._writes.scales_up(one.pod):
+                self._judge.leave(one.pod, "scale_up")
+            else:
+                evictions.append(one)
+        if evictions or self._unwritten:
+            fence()
+            # before the evictions: what is not written is not done, and of two that lead one cannot write
+            some = [
+                (one.pod.owner.uid, one.pod.key.namespace, one.patience) for one in evictions if one.pod.owner
+            ]
+            fresh = history.with_evictions(some, self._clock.wall(), self._pace.window)
+            self._history, self._unwritten = await self._writes.write_history(fresh), False
+        for one in evictions:
+            await self._evict(one, fence)
+
+    async def _evict(self, one: Eviction, fence: Callable[[], None]) -> None:
+        owner = one.pod.owner.uid if one.pod.owner else ""
+        known = frozenset(
+            pod.uid for pod in self.pods.values() if pod.owner is not None and pod.owner.uid == owner
+        )
+        # before the call: the successor may be seen before the call has returned
+        self._successors.expect(
+            one.pod, known, one.move.gpus, by_what_is_free=one.move.by_what_is_free, now=self._clock.now()
+        )
+        result = "failed"
+        try:
+            fence()
+            result = await self._writes.evict(one.pod)
+        finally:
+            self._metrics.evictions.add(result)
+            if result != "evicted":
+                self._successors.forget(owner)
+                if self._history is not None:
+                    self._history.undone(owner)
+                    self._unwritten = True
+        if result == "refused":
+            self._judge.leave(one.pod, "refused")
+        elif result == "evicted":
+            self._writes.evicted(one)
+
+    def _plan(self, history: History) -> Plan:
+        now, wall = self._clock.now(), self._clock.wall()
+        allowed = self._successors.allowed(now) if self._webhook_seen() else 0
+        left = history.left(wall, self._pace.evictions, self._pace.window)
+        lately = {uid for uid, one in history.owners.items() if wall - one.at < self._pace.successor}
+        self._judge.begin(self._successors, self.pods.values())
+        return plan(
+            self.pods.values(),
+            self._judge,
+            history,
+            self._successors.owners | lately,
+            now=wall,
+            most=left if allowed is None else min(left, allowed),
+        )
+
+    def _notice(self, one: Eviction) -> None:
+        if self._told.get(one.pod.key) != one.pod.uid:
+            self._told = {key: uid for key, uid in self._told.items() if key in self.pods}
+            self._told[one.pod.key] = one.pod.uid
+            self._writes.notice(one)
+
+    def _has_node(self, key: Key, uid: str) -> bool:
+        """Whether a pod that waited has a node now."""
+        free, waits = self._view.offers.free, self.pods.get(key)
+        return (
+            free is not None
+            and (waits is None or waits.uid != uid)
+            and isinstance(free.pods.get("/".join(key)), BoundPod)
+        )
+
+    def _webhook_seen(self) -> bool:
+        return any(self._ready.values())
+
+    # what is seen
+
+    def _put(self, pod: PendingPod) -> None:
+        if pod.pod is None:
+            return
+        self.pods[pod.key] = pod
+        self._successors.see(pod, self._clock.now())
+
+    def _remove(self, key: Key) -> None:
+        self.pods.pop(key, None)
+
+    def _replace(self, found: Iterable[PendingPod]) -> None:
+        fresh = {one.key: one for one in found}
+        replace_all(tuple(self.pods), fresh, self._put, self._remove)
+
+    def _put_slice(self, one: _EndpointSlice) -> None:
+        self._ready[one.key] = one.is_ready
+
+    def _remove_slice(self, key: Key) -> None:
+        self._ready.pop(key, None)
+
+    def _replace_slices(self, found: Iterable[_EndpointSlice]) -> None:
+        self._ready = {one.key: one.is_ready for one in found}

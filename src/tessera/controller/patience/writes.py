@@ -1,0 +1,129 @@
+"""What patience writes: evictions, its history, and Events of pods; and what it asks the API server just before an eviction."""
+
+import logging
+from typing import Final, Literal
+
+from tessera.controller.patience.history import CONFIG_MAP, History
+from tessera.controller.patience.jobs import Job
+from tessera.controller.patience.objects import PendingPod
+from tessera.controller.patience.plan import Eviction
+from tessera.core.text import age
+from tessera.kube.errors import ApiError
+from tessera.kube.events.correlator import About, Event
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.controllers import decode_event
+from tessera.protocol.kubernetes.objects import ObjectList, decoder
+
+log = logging.getLogger(__name__)
+
+REASON: Final = "GPUPatience"  # of Events
+# What autoscalers say on a pod for which they bring a node: the cluster-autoscaler, and Karpenter
+_SCALES_UP: Final = frozenset({"TriggeredScaleUp", "Nominated"})
+# Seconds after which they have given up: the cluster-autoscaler's --max-node-provision-time, and Karpenter's time to register
+_SCALE_UP_SECONDS: Final = 900.0
+_TOO_MANY: Final = 429
+
+Result = Literal["evicted", "changed", "refused"]
+_list: Final = decoder(ObjectList)
+
+
+class Writes:
+    """Carries out what is planned."""
+
+    def __init__(self, client: Client, recorder: Recorder, namespace: str) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._namespace = namespace
+        self._clock = client.clock
+
+    async def read_history(self) -> History:
+        """What was evicted before, by whichever process; nothing where that was never written."""
+        try:
+            return History.read(await self._client.get(self._path(CONFIG_MAP)))
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            return History()
+
+    async def write_history(self, history: History) -> History:
+        """Write it, and return it with its new version; `ApiError.is_conflict` where another process was first."""
+        document = history.document(self._namespace)
+        if history.version:  # a patch: labels that the chart has given it stay
+            raw = await self._client.patch(self._path(CONFIG_MAP), document)
+        else:
+            raw = await self._client.create(self._path(), document)
+        return History.read(raw)
+
+    async def job(self, pod: PendingPod) -> Job | None:
+        """The Job of a pod; None where it is gone, or another has its name."""
+        if pod.owner is None:
+            return None
+        path = path_of("batch/v1", "jobs", namespace=pod.key.namespace, name=pod.owner.name)
+        try:
+            found = Job.read(await self._client.get(path))
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            return None
+        return found if found.uid == pod.owner.uid else None
+
+    async def scales_up(self, pod: PendingPod) -> bool:
+        """Whether an autoscaler brings a node for a pod, by its Events."""
+        query = {"fieldSelector": f"involvedObject.uid={pod.uid}"}
+        raw = await self._client.get(path_of("v1", "events", namespace=pod.key.namespace), query)
+        events = [decode_event(one) for one in _list(raw).items or ()]
+        now = self._clock.wall()
+        return any(
+            one.reason in _SCALES_UP and now - (one.last_seen or now) < _SCALE_UP_SECONDS for one in events
+        )
+
+    async def evict(self, pod: PendingPod) -> Result:
+        """Evict a pod as it was seen; `changed`: it is not so any more. Raises `KubeError` for anything else that goes wrong."""
+        preconditions = {"uid": pod.uid, "resourceVersion": pod.version}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.key.name, "namespace": pod.key.namespace},
+            "deleteOptions": {"preconditions": preconditions},
+        }
+        path = path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name) + "/eviction"
+        try:
+            # once: a moment later the pod may have started, or another process may lead
+            await self._client.request("POST", path, body=body, again=False)
+        except ApiError as error:
+            if error.is_conflict or error.is_not_found:
+                return "changed"
+            if error.code == _TOO_MANY:  # a PodDisruptionBudget
+                return "refused"
+            raise
+        return "evicted"
+
+    def evicted(self, one: Eviction) -> None:
+        """Say on a pod why it was evicted."""
+        owner = one.pod.owner
+        who = f"its {owner.kind} {owner.name}" if owner else "its controller"
+        waited = age(self._clock.wall(), one.pod.since or 0.0)
+        text = (
+            f"evicted: it waited {waited}, and {one.move.words} now. {who} creates it again, and the webhook "
+            "decides again"
+        )
+        self._recorder.record(Event(_about(one.pod), REASON, text))
+        log.info("pod %s/%s %s", one.pod.key.namespace, one.pod.key.name, text)
+
+    def notice(self, one: Eviction) -> None:
+        """Say on a pod without a controller what its author can do."""
+        text = (
+            f"it has waited {age(self._clock.wall(), one.pod.since or 0.0)}, and {one.move.words} now. "
+            "No controller creates it again: delete it, and create it again as you first wrote it"
+        )
+        self._recorder.record(Event(_about(one.pod), REASON, text))
+
+    def _path(self, name: str | None = None) -> str:
+        return path_of("v1", "configmaps", namespace=self._namespace, name=name)
+
+
+def _about(pod: PendingPod) -> About:
+    namespace, name = pod.key
+    return About("v1", "Pod", name, namespace, pod.uid)
