@@ -89,7 +89,6 @@ class Driver(Poller):
         self._mode_at = float("-inf")
         self._unreadable: set[str] = set()  # uids of claims whose record could not be read at the last poll
         self._remembered: list[str] = []
-        self._by_others = False  # whether the conflict is that another program cuts the cards
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         super()._begin(loaded)
@@ -180,11 +179,12 @@ class Driver(Poller):
         """Check every few seconds whether a device plugin has the same devices."""
         if time.monotonic() - self._mode_at < _MODE_EVERY * self._settings.tick and self.conflict is not None:
             return
+        source = self._sources.on_demand
         try:
             read = await read_node(self._client, self._settings.node)
-            found = await self._objection(read.metadata.labels or {}) or await conflict(
-                node_of(read), self._settings, (*self.devices, *self._on_cards)
-            )
+            others = await source.cut_by_others(read.metadata.labels or {}) if source else ""
+            on_cards = source.on_cards if source else ()  # pods may have these slices from a device plugin
+            found = others or await conflict(node_of(read), self._settings, (*self.devices, *on_cards))
         except (KubeError, InvalidInput, CallFailed) as error:
             if self.conflict is None:
                 raise
@@ -193,7 +193,7 @@ class Driver(Poller):
             return
         if found and found != self.conflict:
             log.error("nothing new is offered: %s", found)
-            reason, what = _CUT_BY_OTHERS if self._by_others else _BY_PLUGIN
+            reason, what = _CUT_BY_OTHERS if others else _BY_PLUGIN
             self._events.warn(reason, f"nothing new is offered: {found}")
             self.metrics.failed(what)
         elif self.conflict and not found:
@@ -207,18 +207,8 @@ class Driver(Poller):
             )
         self._remembered = counted
         self.conflict, self._mode_at = found, time.monotonic()
-
-    async def _objection(self, labels: Mapping[str, str]) -> str:
-        """Why real cards are not ours to cut, where claims cut them."""
-        source = self._sources.on_demand
-        found = await source.object(labels) if source else ""
-        self._by_others = bool(found)
-        return found
-
-    @property
-    def _on_cards(self) -> Sequence[Device]:
-        """Slices of real cards, which pods may have from a device plugin."""
-        return self._sources.on_demand.on_cards if self._sources.on_demand else ()
+        if source:
+            source.objection = found
 
     def _publish(self) -> None:
         pool = pool_of(self._settings.node)

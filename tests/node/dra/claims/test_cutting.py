@@ -85,6 +85,7 @@ class Node:
             **options,
         )
         self.source.begin(())
+        self.source.objection = ""
         self.store = PreparedClaims(root / "claims", root / "boot")
         self.devices: dict[str, Device] = {}
         self.given: dict[str, Sequence[Given]] = {}
@@ -247,6 +248,28 @@ def test_fault_50_what_a_program_uses_stays_with_nvmls_words(tmp_path: Path) -> 
         await Node(tmp_path, node.driver).poll()  # one that does not wait before it tries again
         await node.prepare("a", ONE)
         assert cut(card) == ["1g.18gb at 1", "3g.71gb at 4"]
+
+    run(story)
+
+
+def test_while_others_have_the_cards_only_slices_of_claims_go(tmp_path: Path) -> None:
+    """Nothing is cut for a claim, with the reason; a claim that ends takes its own slice with it, and no other."""
+
+    async def story() -> None:
+        card = FakeCard()
+        node = Node(tmp_path, FakeDriver(card))
+        await node.poll()
+        await node.prepare("a", TWO)
+        card.add(*layout("3g.71gb@4"))
+        node.source.objection = "a device plugin offers the same devices"
+        with pytest.raises(CannotPrepare, match=f"{THREE} cannot be cut: a device plugin offers the same"):
+            await node.prepare("b", THREE)
+        await node.end("b")
+        await node.end("a")
+        assert cut(card) == ["3g.71gb at 4"]
+        node.source.objection = ""
+        await node.poll()
+        assert cut(card) == []
 
     run(story)
 

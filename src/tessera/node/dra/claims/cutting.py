@@ -15,7 +15,7 @@ from typing import Final
 from tessera.core.devices.device import Device
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
-from tessera.node.dra.claims.prepared import HeldDevice, PreparedClaim, PreparedClaims
+from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.cutting.on_demand import OnDemandSource
 from tessera.node.sources.cutting.reading import Wanted
@@ -112,9 +112,10 @@ class ClaimSlices:
     async def remove(self, entry: PreparedClaim) -> None:
         """Take away the claim's slices; one that some program still uses goes later, and keeps its place until then."""
         for card, held in wanted_of([entry], self._store.boot).items():
+            ours = entry.phase is Phase.COMPLETED or (entry.uid, card) in self._made
             self._made.discard((entry.uid, card))
-            if not (held.instances and self._source.knows(card)):
-                continue
+            if not (ours and held.instances and self._source.knows(card)):
+                continue  # what is not known to be ours goes when we look after the card, if it may
             try:
                 others = await self._wanted(card, without=entry.uid)
                 words = await self._source.cut(card, others, _END, only=held.instances)

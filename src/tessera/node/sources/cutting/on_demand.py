@@ -67,7 +67,8 @@ class OnDemandSource:
                 "--layout and partitioning: dynamic exclude each other: the cards are cut as claims ask for it"
             )
         self.status: LayoutStatus | None = None  # what became of a layout that the node asks for
-        self.objection: str | None = None  # why the cards are not ours to cut; None: it is not known yet
+        # why the cards are not ours to cut, besides what claims had cut; the driver says it, and it begins with not knowing
+        self.objection = "it is not known yet whether other programs have the cards"
         self._gpus = gpus
         self._metrics = metrics
         self._profiles = frozenset(profiles)
@@ -146,10 +147,9 @@ class OnDemandSource:
         cards = [card for card in self._gpus.cards if self._is_cut(card)]
         return {card.uuid: self._products[card.uuid] for card in cards}
 
-    async def object(self, labels: Mapping[str, str]) -> str:
-        """Learn whether the cards are ours to cut, given the node's labels: why not."""
-        self.objection = await self._neighbours.objection(labels)
-        return self.objection
+    async def cut_by_others(self, labels: Mapping[str, str]) -> str:
+        """Who else cuts the cards, given the node's labels; empty: nobody."""
+        return await self._neighbours.objection(labels)
 
     def found(self, device: Device) -> Device | None:
         """A device as its card was seen last; None: it was not there."""
@@ -196,8 +196,8 @@ class OnDemandSource:
         if at_work := await self._over(uuid, ends):
             return at_work
         with self._jobs.alone() as objection:
-            if objection or (only is None and self.objection):
-                return objection or self.objection or ""
+            if objection := objection or (self.objection if only is None else ""):
+                return objection
             await self.look(anew=True)
             order = self._order(uuid, wanted, only)
             if isinstance(order, str):
