@@ -58,7 +58,7 @@ def test_missing_runs_what_is_not_offered():
     assert {one.given for one in with_it.fates if one.task.size == 4} == {3}
 
 
-@pytest.mark.parametrize("way", [Way.FULL, Way.BRIDGE])
+@pytest.mark.parametrize("way", [Way.FULL, Way.PATIENCE, Way.BRIDGE])
 def test_what_is_free_is_taken(way):
     """With `full` a pod gets what is free when it comes, a claim what is free when it is scheduled: tasks wait less, some run on other sizes."""
     wanted = demand()
@@ -66,6 +66,15 @@ def test_what_is_free_is_taken(way):
     without, with_it = play(tasks, nodes, Way.NOTHING), play(tasks, nodes, way)
     assert with_it.mean_wait < without.mean_wait * 0.7
     assert with_it.replaced > 0.1
+
+
+def test_patience_moves_who_waits():
+    """A task that came while nothing was free runs on what comes free, after its patience; without patience it waits for what it asked for."""
+    nodes = [("n", {RESOURCES[1]: 1, RESOURCES[2]: 1})]
+    tasks = [Task(0, 0.0, 2, inf), Task(1, 1.0, 1, 1000.0), Task(2, 2.0, 2, 60.0)]
+    (_, waits), (_, moves) = (play(tasks, nodes, way).fates for way in (Way.FULL, Way.PATIENCE))
+    assert (waits.given, moves.given) == (0, 1)
+    assert moves.waited == pytest.approx(1000, abs=3)
 
 
 def test_a_smaller_slice_is_slower():

@@ -14,6 +14,7 @@ from tessera.simulation.days.clock import Clock
 from tessera.simulation.days.cluster import NAMESPACE, Cluster, Wanted
 from tessera.simulation.days.figures import DAY
 from tessera.simulation.days.layouts import RESOURCES, SIZES
+from tessera.simulation.days.patience import Patience
 from tessera.simulation.days.replicas import Replica, Replicas
 from tessera.simulation.days.scheduler import Needs
 from tessera.simulation.days.tasks import Task
@@ -22,6 +23,7 @@ from tessera.simulation.days.webhooks import BRIDGE, NoWebhook, Webhook
 Offered = Sequence[tuple[str, Mapping[str, int]]]
 _AFTER: Final = 7 * DAY  # no task comes then: who waits for what exists gets it
 _ONE: Final = Quantity(Fraction(1))
+_PATIENCE: Final = 300.0  # seconds
 _REPLICAS: Final = 2
 _DELAY: Final = 0.1  # seconds until a change of a pod is heard of
 
@@ -32,6 +34,8 @@ class Way(Enum):
     NOTHING = "no Tessera"
     MISSING = "missing"
     FULL = "full"
+    PATIENCE = "full and patience"
+    HALF = "the same, at least half the memory"
     BRIDGE = "the bridge"
 
 
@@ -106,12 +110,13 @@ def play(tasks: Sequence[Task], nodes: Offered, way: Way, pace: Pace = Pace.SAME
 def _cluster(clock: Clock, nodes: Offered, way: Way) -> Cluster:
     if way is Way.NOTHING:
         return Cluster(clock, nodes, NoWebhook())
-    if way is not Way.FULL:
+    if way not in (Way.FULL, Way.PATIENCE, Way.HALF):
         return Cluster(clock, nodes, Webhook(nodes, BRIDGE if way is Way.BRIDGE else Policy()))
-    policy = Policy(FallbackPolicy(when=When.FULL))
+    least = Fraction(1, 2) if way is Way.HALF else Fraction(0)
+    policy = Policy(FallbackPolicy(when=When.FULL, patience=_PATIENCE, min_memory_fraction=least))
     replicas = [Replica(nodes, policy, clock) for _ in range(_REPLICAS)]
     cluster = Cluster(clock, nodes, Replicas(replicas))
-    for one in replicas:
+    for one in (*replicas, *(() if way is Way.FULL else [Patience(cluster, nodes, policy)])):
         cluster.follow(one, lambda: _DELAY)
     return cluster
 
