@@ -69,6 +69,17 @@ def test_no_owner_is_evicted_for_ever():
     assert history.with_evictions([], now + 3 * history.wait("rs", 300.0), 60.0).owners == {}
 
 
+@pytest.mark.parametrize("pause", [121.0, 3600.0])
+def test_an_owner_is_remembered_for_a_day(pause):
+    """However short its patience and however rarely something comes free: each eviction in vain doubles it."""
+    history, now = History(), NOW
+    for times in range(5):
+        assert history.wait("rs", 30.0) == 30.0 * 2**times
+        now += history.wait("rs", 30.0) + pause
+        history = history.with_evictions([("rs", "a", 30.0)], now, 60.0)
+    assert history.with_evictions([], now + 86401, 60.0).owners == {}
+
+
 def test_ten_a_minute():
     """Whoever they were of, and whichever process did them."""
     history = History()

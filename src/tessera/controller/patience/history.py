@@ -18,6 +18,7 @@ CONFIG_MAP: Final = "tessera-patience"
 _KEY: Final = "evictions.json"
 # owners that are remembered: at ten evictions a minute the last hour and a half at least; 1,000 take some 60 KiB
 _MOST_OWNERS: Final = 1000
+_REMEMBERED: Final = 86400.0  # seconds for which an eviction in vain counts, at least
 
 
 class Tries(NamedTuple):
@@ -33,8 +34,11 @@ class Tries(NamedTuple):
         return float(self.patience * 2**self.times)
 
     def is_over(self, now: float) -> bool:
-        """Whether they are so long ago that they do not count any more: an owner whose pods were evicted again and again is never forgotten between two."""
-        return now - self.at > 2 * self.wait
+        """Whether they are so long ago that they do not count any more: an owner whose pods were evicted again and again is never forgotten between two.
+
+        The next eviction may come long after the wait is over: when something comes free, and never sooner than the last successor is given up.
+        """
+        return now - self.at > max(_REMEMBERED, 2 * self.wait)
 
 
 class _Text(msgspec.Struct):
