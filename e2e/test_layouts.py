@@ -1,6 +1,7 @@
 """Rollouts of layouts on a real API server: cordons, evictions and PodDisruptionBudgets; the nodes are objects with a stand-in cutter."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ def test_fault_37_a_rollout_whose_leaders_are_killed(
     control_plane: Client, installed: Path, pool: str, tmp_path: Path
 ) -> None:
     """Six nodes, two at a time, with the chart's rights and policies: one fails, gets its old layout back, and stops the rest. With another
-    layout all get it, while leaders are killed: never more than two are cordoned, each is cut once, none is left cordoned."""
+    layout all get it, while leaders are killed and one is stopped for a while: never more than two are cordoned, each is cut once, none is left cordoned."""
     cluster, names = control_plane, [f"{pool}-{number}" for number in range(6)]
     cluster.kubectl("cordon", names[5])
     add_running_pod(cluster, pool, "train", names[4])
@@ -190,7 +191,7 @@ def test_fault_37_a_rollout_whose_leaders_are_killed(
     with StandInCutter(cluster, pool) as cutter:
         cutter.refuses = lambda node, text: "no room" if node == names[1] and "1g.18gb" in text else ""
         rollout = {"maxUnavailable": 2, "whenInUse": "Drain", "drainTimeout": "2m", "timeout": "2m"}
-        controller = start_controller(cluster, installed, 0)
+        paused = controller = start_controller(cluster, installed, 0)
         try:
             cluster.api.create(LAYOUTS, mig_layout(pool, pool, rollout=rollout))
             cluster.wait(lambda: condition("Degraded").get("status") == "True", what="the failure")
@@ -213,14 +214,21 @@ def test_fault_37_a_rollout_whose_leaders_are_killed(
             for number in range(1, 4):
                 before = cutter.cuts.total()
                 cluster.wait(lambda before=before: cutter.cuts.total() > before, what="another node cut")  # type: ignore[misc]
-                controller.kill()
+                if number == 2:
+                    controller.process.send_signal(signal.SIGSTOP)  # it believes to lead when it goes on
+                    paused = controller
+                else:
+                    controller.kill()
                 cluster.api.delete(LEASE)  # or it would hold for 15 seconds
                 controller = start_controller(cluster, installed, number)
             cluster.wait(lambda: condition("Ready").get("status") == "True", what="all nodes ready")
             cluster.wait(lambda: not status()["updating"], what="all slots given back")
+            paused.process.send_signal(signal.SIGCONT)
+            paused.wait_for_log("not leading any more")
             assert (status()["desired"], status()["current"], status()["failed"]) == (6, 6, 0)
         finally:
             controller.stop()
+            paused.kill()
         assert cutter.most_cordoned <= 2
         assert sorted(cutter.cuts.values()) == [1] * 6
     left = [name for name in names if node_of(cluster, name)["spec"].get("unschedulable")]

@@ -94,12 +94,13 @@ def test_walks(step):
 
 
 def test_there_are_walks():
-    """An admission, an allocation and both kinds of claims are walked, in steps."""
+    """An admission, an allocation, both kinds of claims and a layout change are walked, in steps."""
     assert [title for title, _ in WALKS] == [
         "One admission",
         "One allocation",
         "One claim (DRA)",
         "One pod that becomes a claim",
+        "One layout change",
     ]
     assert all(len(re.findall(r"^\d+\. ", text, re.MULTILINE)) >= 6 for _, text in WALKS)
 

@@ -10,7 +10,9 @@ from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS
 from tests.build import MIG
 from tests.controller.layouts.cluster import cluster, dice, layout
 from tests.inventory.objects import LAYOUT, pod
+from tests.rollout import mig_manager
 from tests.rollout.machine.world import asked
+from tests.rollout.mig_manager import FakeMigManager
 
 SIX = tuple(f"gpu-{number}" for number in range(6))
 
@@ -336,5 +338,84 @@ def test_fault_37_a_slot_that_arrives_late():
             for _ in range(20):
                 await asyncio.sleep(0.005)
             assert one.cordoned == {"gpu-1"}
+
+    asyncio.run(main())
+
+
+class InThisLoop:
+    """A stand-in mig-manager's view of a cluster that runs in the test's own loop."""
+
+    def __init__(self, server):
+        self.server, self.loop = server, asyncio.get_running_loop()
+
+    def call(self, work):
+        return work()
+
+    def add(self, document):
+        kind = next(kind for kind in self.server.kinds.values() if kind.kind == document["kind"])
+        self.server.store.create(kind, document, document["metadata"].get("namespace", ""))
+
+    def changing_node(self, name, change):
+        document = self.server.store.get(NODES, name).document
+        change(document)
+        self.server.store.update(NODES, name, document)
+
+
+def test_nodes_that_mig_manager_cuts(monkeypatch):
+    """A configuration that gives the layout is added to mig-manager's ConfigMap before a label names it, the nodes are cordoned meanwhile, and
+    it is removed when no node uses it any more. A name that the ConfigMap has is used as it is."""
+    monkeypatch.setattr("tessera.rollout.attempt.Attempt.settles", 0.5)
+
+    async def main():
+        layouts = [{"perCard": {"3g.40gb": 2}}]
+        document = layout(layouts=layouts)
+        document["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.mig-manager": "true"}
+        async with cluster(document=document) as one:
+            for name in ("gpu-0", "gpu-1"):
+                one.store.create(NODES, mig_manager.node(name))
+            manager = FakeMigManager(InThisLoop(one.server))  # type: ignore[arg-type] # as much of it as is used
+            one.lead("one")
+            await one.until(lambda: one.condition("Ready")[:2] == ("True", "Complete"))
+            labels = [
+                one.node(name)["metadata"]["labels"]["nvidia.com/mig.config"] for name in ("gpu-0", "gpu-1")
+            ]
+            assert labels[0] == labels[1]
+            assert labels[0].startswith("tessera-")
+            assert labels[0] in manager.text
+            assert not any(one.node(name)["spec"].get("unschedulable") for name in ("gpu-0", "gpu-1"))
+            one.change(layouts=[{"configuration": "all-balanced"}])
+            await one.until(
+                lambda: one.status()["observedGeneration"] == 2 and one.condition("Ready")[0] == "True"
+            )
+            await one.until(lambda: manager.text == mig_manager.CONFIG)
+            one.change(layouts=[{"configuration": "nothing-like-it"}])
+            await one.until(lambda: one.condition("Invalid")[0] == "True")
+            assert "nothing-like-it" in one.condition("Invalid")[2]
+
+    asyncio.run(main())
+
+
+def test_fault_37_killed_before_the_label(monkeypatch):
+    """A leader that is killed between the cordon and the label leaves a configuration that the next one can use."""
+    monkeypatch.setattr("tessera.rollout.attempt.Attempt.settles", 0.5)
+
+    async def main():
+        document = layout(layouts=[{"perCard": {"3g.40gb": 2}}])
+        document["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.mig-manager": "true"}
+        async with cluster(document=document) as one:
+            one.store.create(NODES, mig_manager.node("gpu-0"))
+            manager = FakeMigManager(InThisLoop(one.server))  # type: ignore[arg-type] # as much of it as is used
+
+            def kill(agent):
+                if agent == "one" and one.cordoned:
+                    one.kill("one")
+
+            one.server.before = kill
+            one.lead("one")
+            await one.until(lambda: "one" in one.server.dropped)
+            assert [name for _, name in manager.seen] == []
+            one.lead("two")
+            await one.until(lambda: one.condition("Ready")[:2] == ("True", "Complete"))
+            assert len(manager.seen) == 1, "its label was written once"
 
     asyncio.run(main())

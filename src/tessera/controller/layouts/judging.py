@@ -1,7 +1,7 @@
 """One node and its MigLayout: it has the layout, is to get it, or cannot have it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import PodUse
@@ -14,6 +14,7 @@ from tessera.rollout.change import Change, Wanted
 from tessera.rollout.changes import Surroundings, change_of
 from tessera.rollout.progress import offered_by, progress_of
 
+_MOST_ALIKE: Final = 1024
 _OPTIONS: Final = "; set it with --"  # advice for the command line
 
 
@@ -57,6 +58,41 @@ def judge(node: NodeIn, layout: MigLayout, around: Surroundings, uses: Sequence[
     return Verdict(
         waits=f"{reason}: {progress.reason}" if progress.reason and not progress.refused else reason
     )
+
+
+class Verdicts:
+    """Verdicts that were worked out before: thousands of nodes are alike, and most of them do not change."""
+
+    def __init__(self) -> None:
+        self._of_nodes: dict[str, tuple[Hashable, Verdict]] = {}
+        self._alike: dict[Hashable, Verdict] = {}
+
+    def of(self, node: NodeIn, layout: MigLayout, around: Surroundings) -> Verdict:
+        """How a node stands to a MigLayout. The change is perhaps of another node that is alike: only what it writes counts."""
+        metadata, manager = node.metadata, around.manager
+        what = layout.uid, layout.metadata.generation, manager and manager.resource_version
+        key = metadata.resource_version, metadata.uid, what
+        known = self._of_nodes.get(metadata.name)
+        if known is not None and known[0] == key:
+            return known[1]
+        gpus = gpu_node(node)
+        # which device lies where is each node's own, and does not count where its labels say how many cards it has
+        same = replace(
+            gpus, name="", mapping=None if gpus.cards and not gpus.by_mig_manager else gpus.mapping
+        )
+        alike = same, tuple(sorted(offered_by(node).items())), what
+        found = self._alike.get(alike)
+        if found is None:
+            if len(self._alike) >= _MOST_ALIKE:
+                self._alike.clear()
+            found = self._alike[alike] = judge(node, layout, around)
+        self._of_nodes[metadata.name] = key, found
+        return found
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all other nodes."""
+        for gone in self._of_nodes.keys() - names:
+            del self._of_nodes[gone]
 
 
 def _wanted(choice: LayoutIn) -> Wanted:

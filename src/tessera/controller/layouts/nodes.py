@@ -30,6 +30,7 @@ from tessera.rollout.machine.values import Evict, How, NodeSnapshot, NotUnderWay
 
 log = logging.getLogger(__name__)
 
+UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
 _AT_ONCE: Final = 16  # nodes that are read and written at the same time
 _PUT_OFF: Final = 60.0  # seconds until a node is looked at again that refuses a layout
 _MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
@@ -159,11 +160,23 @@ class NodeRollouts:
             return True
         return found.uid != owner.uid
 
-    async def begin(
-        self, name: str, layout: MigLayout, around: Surroundings, fence: Callable[[], None]
-    ) -> None:
+    async def begin(self, name: str, layout: MigLayout, fence: Callable[[], None]) -> None:
         """Cordon a node that has its slot, unless something has changed since it was planned."""
-        self._fence, self._manager = fence, around.manager
+        self._fence = fence
+        try:
+            await self._begin(name, layout)
+        except (
+            ApiError,
+            InvalidInput,
+            NotWritten,
+        ) as error:  # of this node, or of mig-manager's ConfigMap: the others go on
+            if isinstance(error, ApiError) and error.code in UNAVAILABLE:
+                raise
+            self._metrics.failures.add("rollout")
+            log.warning("node %s: %s; will try again", name, error)
+            self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
+
+    async def _begin(self, name: str, layout: MigLayout) -> None:
         seen = await self._carrier.look(name)
         if seen is None:
             return
@@ -187,8 +200,13 @@ class NodeRollouts:
                 f"skipped while pods hold devices of it: {named(held)}",
             )
             return
-        if change.entries:
-            self._entries[change.after] = {change.after: change.entries}
+        if (
+            change.entries and whole.manager is not None
+        ):  # first, so that whoever finds the node cordoned finds it
+            self._manager = whole.manager
+            entries = self._entries[change.after] = {change.after: change.entries}
+            self._fence()
+            await ConfigMap(self._client, whole.manager, log.info).add(entries)
         how = How(
             drain=rollout.when_in_use == "Drain",
             drain_timeout=rollout.drain_seconds,

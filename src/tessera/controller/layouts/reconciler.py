@@ -6,12 +6,12 @@ cordons only nodes whose slot is written, and each write to a node has the node'
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
-from tessera.controller.layouts.judging import Verdict, judge
-from tessera.controller.layouts.nodes import NodeRollouts
+from tessera.controller.layouts.judging import Verdict, Verdicts
+from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.layouts.status import status_of
@@ -31,10 +31,13 @@ from tessera.rollout.config_map import MANAGER
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 NAME: Final = "layouts"
 _POLL: Final = 2.0  # seconds between two looks at nodes that are under way
 _REST: Final = 30.0  # seconds between two looks where nothing is
 _CONFIGURATIONS: Final = 30.0  # seconds until mig-manager's ConfigMap is read again
+_BURST: Final = 0.2  # seconds: changes come in bursts
 _POLL_ABSENT: Final = 5.0
 
 
@@ -54,6 +57,7 @@ class LayoutReconciler:
     ) -> None:
         self._client = client
         self._recorder = recorder
+        self._metrics = metrics
         self._identity = identity
         self._poll = poll
         self._clock = client.clock
@@ -65,7 +69,7 @@ class LayoutReconciler:
         self._around = Surroundings()
         # when mig-manager's configurations were read, and for which MigLayouts
         self._read: tuple[float, frozenset[tuple[str, int]]] = 0.0, frozenset()
-        self._judged: dict[str, tuple[tuple[object, ...], Verdict]] = {}
+        self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._verdict)
         metrics.layout_nodes = lambda: {(one.lower(),): self._states.get(one, 0) for one in State}
@@ -99,6 +103,7 @@ class LayoutReconciler:
         while True:
             self._changed.clear()
             fence()
+            began = self._clock.now()
             try:
                 more = await self.reconcile(fence)
             except KubeError as error:
@@ -107,14 +112,14 @@ class LayoutReconciler:
                 continue
             self._backoff.reset()
             if not more:
-                await self._wait()
+                await self._wait(self._clock.now() - began)
 
     async def reconcile(self, fence: Callable[[], None]) -> bool:
         """Do what is to be done now; whether there is more to do at once."""
         for layout in list(self.state.layouts.values()):
             if layout.status.controller != self._identity:
                 fence()
-                await self._write_status(layout, {"controller": self._identity})
+                await self._tried(layout, self._write_status(layout, {"controller": self._identity}))
         await self._read_configurations()
         more = await self._rollouts.drive(fence)
         plans = plan(
@@ -130,9 +135,20 @@ class LayoutReconciler:
             for state, _ in one.states.values():
                 self._states[state] = self._states.get(state, 0) + 1
             if one.layout.status.controller == self._identity:
-                more |= await self._carry_out(one, fence)
+                more |= await self._tried(one.layout, self._carry_out(one, fence)) or False
         await self._rollouts.tidy(self._around.manager, fence)
         return more
+
+    async def _tried(self, layout: MigLayout, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do some work for one MigLayout; where the API server refuses it, the others go on."""
+        try:
+            return await work
+        except ApiError as error:
+            if error.code in UNAVAILABLE:
+                raise
+            self._metrics.failures.add("layout")
+            log.warning("MigLayout %s: %s; will try again", layout.name, error)
+            return None
 
     async def _carry_out(self, one: LayoutPlan, fence: Callable[[], None]) -> bool:
         """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
@@ -149,7 +165,7 @@ class LayoutReconciler:
             layout = written
         for name in one.begin:
             if name in layout.updating:
-                await self._rollouts.begin(name, layout, self._around, fence)
+                await self._rollouts.begin(name, layout, fence)
         return bool(released or one.begin)
 
     async def _write_status(self, layout: MigLayout, status: dict[str, Any]) -> MigLayout | None:
@@ -169,22 +185,10 @@ class LayoutReconciler:
         return written
 
     def _verdict(self, node: SeenNode, layout: MigLayout) -> Verdict:
-        """How a node stands to a MigLayout: worked out again only where something has changed."""
+        """How a node stands to a MigLayout."""
         if put_off := self._rollouts.put_off(node.name):
             return Verdict(waits=put_off)
-        manager = self._around.manager
-        version = manager.resource_version if manager else ""
-        key = (
-            node.node.metadata.resource_version,
-            node.node.metadata.uid,
-            layout.uid,
-            layout.metadata.generation,
-            version,
-        )
-        known = self._judged.get(node.name)
-        if known is None or known[0] != key:
-            known = self._judged[node.name] = key, judge(node.node, layout, self._around)
-        return known[1]
+        return self._verdicts.of(node.node, layout, self._around)
 
     async def _read_configurations(self) -> None:
         """mig-manager's configurations, where it cuts nodes of a MigLayout."""
@@ -200,8 +204,7 @@ class LayoutReconciler:
             if any(one.selects(node.metadata.labels or {}) for one in layouts)
         ):
             self._around = Surroundings(await read_mig_manager(self._client))
-        for gone in self._judged.keys() - self.state.nodes.keys():
-            del self._judged[gone]
+        self._verdicts.keep(self.state.nodes.keys())
 
     def _tell(self, layout: MigLayout, status: dict[str, Any]) -> None:
         """Conditions that begin to hold are told as Events of the MigLayout."""
@@ -212,9 +215,9 @@ class LayoutReconciler:
             about = About(API_VERSION, KIND, layout.name, "", layout.uid)
             self._recorder.record(Event(about, one["reason"], one["message"] or one["type"], kind))
 
-    async def _wait(self) -> None:
-        """Wait until something has changed, or for the next look."""
-        await self._clock.sleep(min(0.2, self._poll))  # changes come in bursts
+    async def _wait(self, took: float) -> None:
+        """Wait until something has changed, or for the next look; at least as long as the last one took, since many nodes change all the time."""
+        await self._clock.sleep(min(max(_BURST, took), self._poll))
         seconds = self._poll if self._rollouts.under_way() else _REST
         either = [asyncio.ensure_future(one) for one in (self._clock.sleep(seconds), self._changed.wait())]
         try:

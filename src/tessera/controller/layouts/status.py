@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from heapq import nsmallest
 from typing import Any, Final
 
 from tessera.controller.layouts.plan import LayoutPlan, State
@@ -16,12 +17,11 @@ _LONGEST_MESSAGE: Final = 1000
 def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
     """What is to be written; times of conditions that did not change stay."""
     layout = plan.layout
-    told = [
-        {"name": name, "state": str(state), "reason": shortened(reason, _LONGEST)}
-        for one in _ORDER
-        for name, (state, reason) in sorted(plan.states.items())
-        if state is one
-    ]
+    order = {state: place for place, state in enumerate(_ORDER)}
+    told = nsmallest(
+        MOST_NODES,
+        ((order[state], name, reason) for name, (state, reason) in plan.states.items() if state in order),
+    )
     desired = len(plan.states) - plan.count(State.CONFLICT)
     slots = plan.slots
     return {
@@ -34,7 +34,10 @@ def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
             {*slots, *(name for name, (one, _) in plan.states.items() if one is State.UPDATING)}
         ),
         "updating": slots,
-        "nodes": told[:MOST_NODES],
+        "nodes": [
+            {"name": name, "state": str(_ORDER[place]), "reason": shortened(reason, _LONGEST)}
+            for place, name, reason in told
+        ],
         "conditions": [_condition(plan, *one, now) for one in _conditions(plan, desired)],
     }
 
@@ -75,8 +78,8 @@ def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str
 
 def _first(plan: LayoutPlan, *states: State) -> str:
     """The first node in these states that has a reason, and how many more are in them."""
-    some = sorted(name for name, (state, _) in plan.states.items() if state in states)
-    named = next((name for name in some if plan.states[name][1]), "")
+    some = [name for name, (state, _) in plan.states.items() if state in states]
+    named = min((name for name in some if plan.states[name][1]), default="")
     if not named:
         return ""
     more = f" (and {number_of(len(some) - 1, 'more node')})" if len(some) > 1 else ""

@@ -1,0 +1,168 @@
+"""What is planned for a MigLayout: pure, from objects to slots and states."""
+
+import msgspec
+import pytest
+
+from tessera.controller.layouts import judging
+from tessera.controller.layouts.judging import Verdict, Verdicts
+from tessera.controller.layouts.plan import RETRY, SeenNode, State, plan
+from tessera.controller.layouts.status import MOST_NODES, status_of
+from tessera.protocol.kubernetes.nodes import decode_node
+from tessera.protocol.kubernetes.objects import Condition
+from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.rollouts import (
+    RESULT,
+    ROLLOUT,
+    Owner,
+    Phase,
+    Result,
+    RolloutEnd,
+    RolloutRecord,
+    written,
+)
+from tessera.rollout.change import Change
+from tessera.rollout.changes import Surroundings
+from tests.controller.layouts.cluster import layout
+from tests.inventory.objects import LAYOUT, node
+from tests.rollout.machine.world import BIG
+
+NOW = 10_000.0
+CHANGE = Verdict(change=Change("", "old", "new", "success", {}, {}))
+OURS = Owner("inference", "uid-inference")
+
+
+def read(name="inference", *, updating=(), created="2026-01-01T00:00:00Z", **spec):
+    document = layout(name, **spec)
+    document["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": created, "resourceVersion": "1"}
+    document["status"] = {"updating": list(updating), "controller": "me"}
+    return MigLayout.read(msgspec.json.encode(document))
+
+
+def seen(name, annotations=None, ready="True", **labels):
+    document = node(name, BIG, "NVIDIA-H200", layout=LAYOUT, pool="a", **labels)
+    document["metadata"]["annotations"] |= annotations or {}
+    document["metadata"] |= {"resourceVersion": "1", "uid": name}
+    document["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    return SeenNode.of(decode_node(msgspec.json.encode(document)))
+
+
+def record(owner=OURS):
+    return {ROLLOUT: written(RolloutRecord(owner, Phase.CORDONED, 1.0, 2.0, 3.0, "new"))}
+
+
+def end(result, at=NOW, target=CHANGE.target, owner=OURS):
+    return {RESULT: written(RolloutEnd(owner, target, result, at, "why"))}
+
+
+def planned(*nodes, verdict=CHANGE, busy=(), **options):
+    found = {one.name: one for one in nodes}
+    (one,) = plan(
+        [read(**options)], found, lambda *_: verdict, lambda name: "pods" if name in busy else "", NOW
+    )
+    return one
+
+
+@pytest.mark.parametrize(
+    ("most", "of", "begin"), [(1, 5, 1), (3, 5, 3), ("40%", 5, 2), ("1%", 5, 1), (9, 2, 2)]
+)
+def test_max_unavailable(most, of, begin):
+    """So many nodes begin as may be without their devices, in the order of their names."""
+    found = planned(*(seen(f"gpu-{number}") for number in range(of)), rollout={"maxUnavailable": most})
+    assert found.begin == [f"gpu-{number}" for number in range(begin)]
+    assert found.slots == found.begin
+
+
+def test_slots_that_there_are_count():
+    """Slots and rollouts count, also where they do not agree. A node that has its slot begins by it; a slot whose node is not wanted is unused."""
+    one, two, three = seen("gpu-0"), seen("gpu-1", record()), seen("gpu-2")
+    assert planned(one, two, three, rollout={"maxUnavailable": 1}).begin == [], (
+        "gpu-1 has no slot, and counts"
+    )
+    found = planned(one, two, three, updating=["gpu-1", "gpu-2"], rollout={"maxUnavailable": 2})
+    assert (found.begin, found.unused) == (["gpu-2"], [])
+    found = planned(one, two, updating=["gpu-1", "gone"], rollout={"maxUnavailable": 2})
+    assert (found.begin, found.unused, found.slots) == ([], ["gone"], ["gone", "gpu-1"])
+    found = planned(seen("gpu-0"), verdict=Verdict(current=True), updating=["gpu-0"])
+    assert (found.begin, found.unused) == ([], ["gpu-0"])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "state", "begins"),
+    [
+        ({}, (State.PENDING, ""), True),
+        (end(Result.FAILED), (State.FAILED, "why"), False),
+        (end(Result.FAILED, target="another"), (State.PENDING, ""), True),
+        (end(Result.FAILED, owner=Owner("inference", "an older one")), (State.PENDING, ""), True),
+        (end(Result.IN_USE), (State.PENDING, "InUse: why; tried again after 10 minutes"), False),
+        (end(Result.IN_USE, at=NOW - RETRY), (State.PENDING, ""), True),
+        (end(Result.NOT_BEGUN), (State.PENDING, ""), True),
+        ({RESULT: "nonsense"}, (State.PENDING, ""), True),
+        (record(), (State.UPDATING, "Cordoned"), False),
+        (record(Owner("ann@host")), (State.PENDING, "tessera mig apply (ann@host) is changing it"), False),
+    ],
+)
+def test_states(annotations, state, begins):
+    """What a node says about rollouts decides whether it begins: of this MigLayout, and of this very layout."""
+    found = planned(seen("gpu-0", annotations))
+    assert (found.states["gpu-0"], found.begin) == (state, ["gpu-0"] if begins else [])
+
+
+def test_what_stops_and_what_does_not():
+    """A failure, a pause and a wrong spec stop the rest; a dead node does not, and a record that cannot be read is a failure."""
+    failed = planned(seen("gpu-0", end(Result.FAILED)), seen("gpu-1"))
+    assert (failed.begin, failed.stopped) == ([], "the rollout failed on gpu-0")
+    assert planned(seen("gpu-0"), paused=True).stopped == "paused"
+    assert planned(seen("gpu-0"), rollout={"timeout": "soon"}).error.startswith("spec.rollout: ")
+    dead = planned(seen("gpu-0", ready="Unknown"), seen("gpu-1"))
+    assert (dead.begin, dead.states["gpu-0"][1]) == (["gpu-1"], "the node is not ready")
+    assert planned(seen("gpu-0", {ROLLOUT: "{"})).states["gpu-0"][0] is State.FAILED
+
+
+def test_idle_nodes_go_first():
+    """Pods of a node in use hold up only that node; with Skip it does not begin."""
+    nodes = [seen("gpu-0"), seen("gpu-1")]
+    assert planned(*nodes, busy=["gpu-0"], rollout={"maxUnavailable": 1}).begin == ["gpu-1"]
+    skipped = planned(*nodes, busy=["gpu-0"], rollout={"maxUnavailable": 2, "whenInUse": "Skip"})
+    assert skipped.begin == ["gpu-1"]
+
+
+def test_the_older_keeps_a_node():
+    """The time of creation decides, then the name; a MigLayout without a selector selects nothing."""
+    layouts = [read("a", created="2026-02-01T00:00:00Z"), read("b"), read("c"), read("d", nodeSelector={})]
+    found = plan(layouts, {"gpu-0": seen("gpu-0")}, lambda *_: CHANGE, lambda _: "", NOW)
+    assert [one.begin for one in found] == [[], ["gpu-0"], [], []]
+    assert found[0].states == {"gpu-0": (State.CONFLICT, "MigLayout b keeps it, which is older")}
+
+
+def test_the_status_is_bounded():
+    """It names 20 nodes at most, the failed ones first, and its conditions keep their times while they hold."""
+    many = planned(*(seen(f"gpu-{number:03}") for number in range(200)), seen("zzz", end(Result.FAILED)))
+    status = status_of(many, "me", NOW)
+    assert len(status["nodes"]) == MOST_NODES
+    assert status["nodes"][0] == {"name": "zzz", "state": "Failed", "reason": "why"}
+    assert (status["desired"], status["failed"], status["current"]) == (201, 1, 0)
+    again = MigLayout(many.layout.metadata, many.layout.spec, many.layout.status, status)
+    again.status.conditions = msgspec.convert(status["conditions"], list[Condition])
+    later = status_of(plan([again], {}, lambda *_: CHANGE, lambda _: "", NOW)[0], "me", NOW + 60)
+    times = {one["type"]: one["lastTransitionTime"] for one in later["conditions"]}
+    assert times["Invalid"] == status["conditions"][3]["lastTransitionTime"]
+    assert times["Ready"] != status["conditions"][0]["lastTransitionTime"], "nothing is selected any more"
+
+
+def test_nodes_that_are_alike_are_judged_once(monkeypatch):
+    """Of thousands of equal nodes one is worked out, and none again while it does not change."""
+    count: list[int] = []
+
+    def judge(*_):
+        count.append(1)
+        return CHANGE
+
+    monkeypatch.setattr(judging, "judge", judge)
+    verdicts, one = Verdicts(), read()
+    for _ in range(2):
+        for number in range(50):
+            verdicts.of(seen(f"gpu-{number}").node, one, Surroundings())
+    assert len(count) == 1
+    verdicts.of(seen("other", {"run.ai/mig.config": "1g.10gb=7"}).node, one, Surroundings())
+    verdicts.of(seen("gpu-0").node, read("other"), Surroundings())
+    assert len(count) == 3
