@@ -340,6 +340,37 @@ async def test_a_pod_that_was_created_without_the_webhook(owner: Any, command: s
     assert not [one for one in found.remedies if one.text.startswith("the webhook")]
 
 
+@pytest.mark.parametrize(
+    ("config", "has", "holds", "text"),
+    [
+        ("fallback: {when: full}", "2g.20gb", ["2g.20gb"], "1g.10gb in place of 2g.20gb is free for it"),
+        ("fallback: {when: full}", "2g.20gb", ["2g.20gb", "1g.10gb"], ""),
+        ("fallback: {when: full}", "1g.10gb", ["1g.10gb"], "2g.20gb in place of 1g.10gb is free for it"),
+        ("fallback: {patience: 5m}", "1g.10gb", ["1g.10gb"], "2g.20gb in place of 1g.10gb is free for it"),
+        ("fallback: {patience: 5m}", "2g.20gb", ["2g.20gb"], ""),
+        ("", "2g.20gb", ["2g.20gb"], ""),
+    ],
+)
+async def test_a_bare_pod_for_which_something_has_come_free(config: str, has: str, holds: Any, text: str):
+    """No controller creates it again: `why` says what it would get, and what to type."""
+    webhook = {
+        "metadata": {"name": "gpu-webhook", "namespace": "gpu-webhook"},
+        "spec": {"replicas": 1},
+        "status": {"readyReplicas": 1},
+    }
+    annotations = {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"} if has == "1g.10gb" else {}
+    taken = [pod(f"holds-{number}", {one: 1}, on="a") for number, one in enumerate(holds)]
+    objects = {
+        kinds.NODES: [node("a", {"1g.10gb": 1, "2g.20gb": 1})],
+        kinds.PODS: [pod("p", {has: 1}, annotations=annotations), *taken],
+        kinds.DEPLOYMENTS: [webhook],
+    }
+    found = await why("p", objects, policy=policy(config))
+    told = [(one.text, one.commands) for one in found.remedies if one.kind == "policy"]
+    again = f"{text} now: it gets that when you create it again as you first wrote it"
+    assert told == ([(again, ("kubectl delete pod -n team p",))] if text else [])
+
+
 def test_looking_for_a_policy_in_the_way_leaves_the_view_alone():
     """A variant of the namespace is tried beside the view, not in it: another decision never sees it."""
     space = Namespace("team", annotations={POLICY: "never"})

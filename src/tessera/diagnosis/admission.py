@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -9,7 +10,8 @@ from typing import Final, TypeVar
 
 from tessera.core.admission import explanation
 from tessera.core.admission.decision import decide, why_exempt
-from tessera.core.admission.outcome import Denied, Patched
+from tessera.core.admission.moves import move_of
+from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import (
     MIN_MEMORY_ANNOTATION,
     MODE_LABEL,
@@ -61,7 +63,7 @@ def admission_of(seen: Evidence, pod: Pod, created: Pod) -> Iterator[str]:
         yield f"the webhook only observes here ({observes}): it reports what it would do, and changes nothing"
     now = "enforced, it" if observes else "created now it"
     # whether it would be a claim is not known without the classes; that they are unseen is said
-    decision = decide(created, seen.offers, seen.policy, may_claim="deviceclasses" not in seen.unseen)
+    decision = _decided(seen, pod, created, may_claim="deviceclasses" not in seen.unseen)
     match decision:
         case Denied():
             yield f"{now} would be rejected: {decision.message}"
@@ -132,7 +134,7 @@ def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
 
 def by_creating_again(seen: Evidence, one: SeenPod) -> Iterator[Remedy]:
     """What the webhook gives a pod now: the pod was created without the webhook, or the nodes have changed since."""
-    webhook, now = seen.presences.webhook, decide(one.created, seen.offers, seen.policy)
+    webhook, now = seen.presences.webhook, _decided(seen, one.pod, one.created)
     if not isinstance(now, Patched) or webhook is None or not webhook.at_work:
         return  # where there is none, creating the pod again changes nothing
     by = {of_short(old): of_short(new) for old, new in now.replaced}
@@ -141,6 +143,26 @@ def by_creating_again(seen: Evidence, one: SeenPod) -> Iterator[Remedy]:
         again = f"kubectl get pod {name} -o yaml | kubectl replace --force -f -"
         command = again if one.state.metadata.controller is None else f"kubectl delete pod {name}"
         yield _remedy(seen, "policy", "the webhook decides about it anew", one.created, now, command)
+
+
+def by_moving(seen: Evidence, one: SeenPod) -> Iterator[Remedy]:
+    """What has come free since for a pod that waits; nothing where nobody knows what is free, as without `when: full` and patience."""
+    webhook, key = seen.presences.webhook, f"{one.pod.namespace}/{one.pod.name}"
+    if webhook is not None and webhook.at_work and not who_observes(seen, one.pod):
+        move = move_of(one.pod, key, seen.offers, seen.policy)
+        if move is not None:
+            # as it is now it has the webhook's mark, and would not be decided about
+            bare = one.state.metadata.controller is None
+            who = "you create it again as you first wrote it" if bare else "it is created again"
+            command = f"kubectl delete pod -n {one.pod.namespace} {one.pod.name}"
+            yield Remedy("policy", f"{move.words} now: it gets that when {who}", (command,))
+
+
+def _decided(seen: Evidence, pod: Pod, created: Pod, *, may_claim: bool = True) -> Decision:
+    """What would be decided about a pod of the cluster if it were created now; its own room does not count."""
+    free = seen.offers.free
+    with nullcontext() if free is None else free.without_room(f"{pod.namespace}/{pod.name}"):
+        return decide(created, seen.offers, seen.policy, may_claim=may_claim)
 
 
 def by_enforcing(seen: Evidence, pod: Pod) -> Iterator[Remedy]:

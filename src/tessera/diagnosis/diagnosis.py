@@ -16,6 +16,7 @@ from tessera.diagnosis.admission import (
     by_controller,
     by_creating_again,
     by_enforcing,
+    by_moving,
     by_policy,
     by_quota,
     exceeded_in,
@@ -206,6 +207,8 @@ def _waits(
             remedies += by_enforcing(seen, one.created)
         else:
             remedies += [*by_creating_again(seen, one), *by_policy(seen, one.created)]
+    elif lack in (Lack.TAKEN, Lack.OTHER):
+        remedies += by_moving(seen, one)
     if lack not in (Lack.NOTHING, Lack.OTHER, Lack.PLUGIN_UNAVAILABLE, Lack.UNHEALTHY):
         use = pod_use(one.pod, one.state.status.phase)
         layouts = list(by_layout(seen, one.pod, use, solve))

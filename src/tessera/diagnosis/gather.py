@@ -8,6 +8,7 @@ import msgspec
 
 from tessera.core.admission.policy import Policy, is_bridge_on, may_claim
 from tessera.core.admission.view.offers import Offers
+from tessera.core.admission.view.pods import ViewedPod
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput, TesseraError
@@ -38,6 +39,7 @@ from tessera.kube.watch.resource import (
     RESOURCE_SLICES,
     UNFINISHED_PODS,
 )
+from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.dra import (
@@ -85,14 +87,18 @@ def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
 
 
 async def gather_cluster(
-    reader: Reader, wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False
+    reader: Reader,
+    wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False,
+    viewed: list[tuple[str, ViewedPod]] | None = None,
 ) -> tuple[DiagnosisInventory, tuple[SeenPod, ...]]:
-    """The nodes, and what pods hold and wait for; pods that are `wanted` as a whole."""
+    """The nodes, and what pods hold and wait for; pods that are `wanted` as a whole. `viewed` gets all that counts for what is free."""
     inventory, pods = diagnosis_inventory(), list[SeenPod]()
 
     def begin() -> Callable[[bytes], None]:
         pods.clear()
         inventory.begin_pods()
+        if viewed is not None:
+            viewed.clear()
         return take
 
     def take(raw: bytes) -> None:
@@ -101,6 +107,8 @@ async def gather_cluster(
         if wanted(use, one):
             pods.append(seen_pod(one, raw))
         inventory.add(use)
+        if viewed is not None and (counts := read_viewed_pod(raw))[1] is not None:
+            viewed.append((counts[0], counts[1]))
 
     await reader.fill(NODES.name, NODES.path, {}, inventory.begin_nodes)
     with reader.reading(CONFIGURATIONS):
@@ -218,14 +226,19 @@ class Gatherer:
             events = await self._events("Pod", pod.state.metadata.name, pod.state.metadata.uid)
             pod = replace(pod, events=events)
         reader = self._reader
-        inventory, _ = await gather_cluster(reader)
+        used = await self._decides_by.read(self._client)
+        fallback, viewed = used.policy.fallback, list[tuple[str, ViewedPod]]()
+        by_what_is_free = fallback.full_enabled or fallback.patience is not None
+        inventory, _ = await gather_cluster(reader, viewed=viewed if by_what_is_free else None)
         dra = await gather_dra(reader, inventory)
         now = self._clock.wall()
         nodes, pods = inventory.capacity.values(), [pod] if pod else []
         drivers = await read_drivers(reader, nodes, dra.slices, dra.claims, now)
         devices = await devices_for_pods(reader, dra, pods)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        offers, used = await self._offers(inventory), await self._decides_by.read(self._client)
+        offers = await self._offers(inventory)
+        if by_what_is_free and UNFINISHED_PODS.name not in reader.unseen:
+            offers.follow_pods(fallback.transient_taints).replace_pods(viewed, 0.0)
         installed = self._decides_by.namespace, self._decides_by.name
         bridged = pod is not None and alternatives_of(pod.pod) is not None
         on = bridged or may_claim(offers.namespaces.get(self._namespace), used.policy.fallback.dra)

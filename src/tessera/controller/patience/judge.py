@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from tessera.controller.patience.jobs import Job
-from tessera.controller.patience.moves import Move, move_of
 from tessera.controller.patience.objects import PendingPod
 from tessera.controller.patience.successors import Successors
 from tessera.core.admission.decision import why_exempt
+from tessera.core.admission.moves import Move, move_of
 from tessera.core.admission.policy import Mode, Policy, mode_in, patience_of
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import Origin
@@ -82,7 +82,9 @@ class ViewJudge:
 
     def move(self, pod: PendingPod) -> Move | None:
         self._looked[pod.uid] = self._clock.now() + self._fresh
-        return None if pod.pod is None else move_of(pod.pod, "/".join(pod.key), self._offers, self.policy)
+        if pod.pod is None:
+            return None
+        return move_of(pod.pod, "/".join(pod.key), self._offers.without(pod.pod), self.policy)
 
     def keep(self, pod: PendingPod, move: Move) -> None:
         if self._offers.free is not None and pod.owner is not None:

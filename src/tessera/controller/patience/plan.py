@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from tessera.controller.patience.history import History
-from tessera.controller.patience.moves import Move
 from tessera.controller.patience.objects import PendingPod
+from tessera.core.admission.moves import Move
 
 _MOST_DECISIONS: Final = 100  # in one plan; some 0.2 ms each
 

@@ -5,11 +5,11 @@ from typing import Final
 
 from tessera.controller.patience.history import History
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.moves import Move
 from tessera.controller.patience.objects import Owner, PendingPod
 from tessera.controller.patience.plan import Eviction, Plan, plan
 from tessera.controller.patience.reconciler import Pace
 from tessera.controller.patience.successors import Successors
+from tessera.core.admission.moves import Move
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import Shape

@@ -27,7 +27,7 @@ class Move:
 def move_of(pod: Pod, key: str, view: ClusterView, policy: Policy) -> Move | None:
     """What a pod that waits would get; None where that is the same, or not free, or nothing.
 
-    Its own room and its own part of the quotas do not count. A pod for which there is room as it is waits for something else, or is about to be
+    The view is without its own part of the quotas (`ClusterView.without`); its own room does not count. A pod for which there is room as it is waits for something else, or is about to be
     placed: it has nothing to win.
     """
     free = view.free
@@ -37,7 +37,7 @@ def move_of(pod: Pod, key: str, view: ClusterView, policy: Policy) -> Move | Non
         if free.has_room(pod):
             return None
         created = _as_created(pod)
-        decision = decide(created, view.without(pod), policy)
+        decision = decide(created, view, policy)
         if (
             isinstance(decision, Denied) or decision.conversion == "claim"
         ):  # what is free for a claim, nobody here knows

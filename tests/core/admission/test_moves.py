@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.controller.patience.moves import move_of
+from tessera.core.admission.moves import move_of
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import BoundPod, Origin, Shape, WaitingPod, usage_of
