@@ -111,6 +111,28 @@ def test_cards_are_cut_on_demand(driver: FakeDriver) -> None:
     run(story)
 
 
+def test_a_slice_that_another_program_removed(driver: FakeDriver) -> None:
+    """The claim's device becomes unhealthy with the reason, and healthy again when the claim is prepared again."""
+
+    async def story(root: Path) -> None:
+        card = driver.fakes["GPU-0"]
+        async with cluster(root, DYNAMIC) as found:
+            socket = await found.registered()
+            await found.until(lambda: found.driver.ready)
+            claim = found.claim("a", TWO)
+            await prepare(found, claim, socket)
+            await found.until(lambda: found.driver.metrics.claims)
+            card.instances.clear()
+            await found.until(lambda: found.taints)
+            assert found.taints == {TWO: ["gpu.tessera.dev/unhealthy:NoSchedule"]}
+            assert found.driver.driver.offered[TWO].problem.startswith("its slice is gone")
+            await prepare(found, claim, socket)
+            assert [str(one) for one in card.cut.instances] == ["2g.35gb at 0"]
+            await found.until(lambda: not found.taints)
+
+    run(story)
+
+
 def test_a_slice_of_a_claim_that_is_gone_goes(driver: FakeDriver) -> None:
     """A claim that was begun and then deleted leaves no slice: whatever no claim holds is removed at the next look."""
 

@@ -105,6 +105,10 @@ class Driver(Poller):
             self._report_unreadable(unreadable)
             if unreadable:  # one of them may have any device
                 maybe_held |= dict.fromkeys((device.key for device in self.devices), _UNREADABLE)
+            gone = self._claims.gone(entries)
+            wanted = [
+                one.unhealthy(gone[one.key]) if one.key in gone and one.healthy else one for one in wanted
+            ]
             held = {(one.resource, one.id): str(entry) for entry in entries for one in entry.devices}
             change = transition(self.devices, wanted, maybe_held | held)
             devices = change.devices

@@ -309,11 +309,39 @@ def test_fault_50_where_nvml_refuses_the_card_is_as_before(tmp_path: Path) -> No
         with pytest.raises(CannotPrepare, match=f"{TWO} cannot be cut: card 0: nvmlGpuInstanceCreate"):
             await node.prepare("b", TWO)
         assert (cut(card), card.complete) == (["3g.71gb at 4"], True)
+        number = len(card.calls)
+        with pytest.raises(CannotPrepare, match="nvmlGpuInstanceCreate"):
+            await node.prepare("b", TWO)
+        assert len(card.calls) == number, "the same is not tried again at once"
         card.fault = lambda name, number: None
         later = Node(tmp_path, node.driver)
         await later.poll()
         await later.prepare("b", TWO)
         assert (cut(card), next(iter(card.instances))) == (["2g.35gb at 0", "3g.71gb at 4"], 1)
+
+    run(story)
+
+
+def test_fault_50_what_nvml_refuses_for_one_claim_does_not_keep_others(tmp_path: Path) -> None:
+    """A claim that was begun and cannot be cut is no part of what is cut for another one on the same card."""
+
+    async def story() -> None:
+        card = FakeCard()
+        node = Node(tmp_path, FakeDriver(card))
+        await node.poll()
+        create = card.create
+
+        def refuse(instance: Instance) -> int:
+            if instance.size == 2:
+                raise Refused("nvmlDeviceCreateGpuInstanceWithPlacement: Insufficient Resources")
+            return create(instance)
+
+        card.create = refuse  # type: ignore[method-assign]
+        with pytest.raises(CannotPrepare, match="Insufficient Resources"):
+            await node.prepare("a", TWO)
+        await node.poll()
+        await node.prepare("b", THREE)
+        assert cut(card) == ["3g.71gb at 4"]
 
     run(story)
 

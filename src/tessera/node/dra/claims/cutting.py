@@ -19,11 +19,13 @@ from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, P
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.cutting.on_demand import OnDemandSource
 from tessera.node.sources.cutting.reading import Wanted
+from tessera.node.state import Key
 
 log = logging.getLogger(__name__)
 
 # seconds that the end of a claim waits for its slices to go; after that they go by themselves
 _END: Final = 10.0
+_GONE: Final = "its slice is gone: another program removed it, or the card was reset; end the pod"
 
 
 def wanted_of(entries: Iterable[PreparedClaim], boot: str) -> defaultdict[str, Wanted]:
@@ -52,6 +54,7 @@ class ClaimSlices:
         self._source = source
         self._store = store
         self._made: set[tuple[str, str]] = set()  # claim and card: its slices there were made by us
+        self._gone: set[Key] = set()  # at the last look; a claim that is just ending is no news
 
     async def missing(self, entry: PreparedClaim, devices: Mapping[str, Device]) -> bool:
         """Whether a slice of a claim that is prepared is gone, as far as that can be told: its card was reset, or another program removed it."""
@@ -68,6 +71,17 @@ class ClaimSlices:
         if gone:
             log.warning("%s: gone from its card, and cut again: %s", entry, ", ".join(gone))
         return bool(gone)
+
+    def gone(self, entries: Iterable[PreparedClaim], devices: Mapping[str, Device]) -> dict[Key, str]:
+        """Devices of prepared claims that are not on their cards, at two looks: what is wrong with them."""
+        before, self._gone = self._gone, {
+            device.key
+            for entry in entries
+            if entry.phase is Phase.COMPLETED and entry.boot == self._store.boot
+            for one, device in _on_demand(entry, devices)
+            if not (one.admin or self._source.found(device)) and self._source.answers(one.parent)
+        }  # fmt: skip
+        return dict.fromkeys(before & self._gone, _GONE)
 
     async def make(
         self, entry: PreparedClaim, devices: Mapping[str, Device], timeout: float
@@ -104,7 +118,7 @@ class ClaimSlices:
             words = await self._source.cut(card, others, _left(ends))
             if any(self._source.has(card, one) for one in there):
                 return words
-        words = await self._source.cut(card, everything, _left(ends))
+        words = await self._source.cut(card, everything, _left(ends), make=ours)
         if all(self._source.has(card, one) for one in ours):
             self._made.add((entry.uid, card))
         return words

@@ -29,6 +29,7 @@ from tessera.node.dra.claims.prepared import (
     in_the_way,
 )
 from tessera.node.metrics import DraMetrics
+from tessera.node.state import Key
 from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
 
 log = logging.getLogger(__name__)
@@ -266,6 +267,10 @@ class Claims:
             if card not in self._tidying:
                 self._tidying.add(card)
                 self._spawn(self._tidy(card))
+
+    def gone(self, entries: Sequence[PreparedClaim]) -> dict[Key, str]:
+        """Devices of claims that are no longer on their cards, and the words for it."""
+        return self._slices.gone(entries, self._offered()) if self._slices else {}
 
     async def _tidy(self, card: str) -> None:
         try:

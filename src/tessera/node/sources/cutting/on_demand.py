@@ -185,9 +185,15 @@ class OnDemandSource:
         return found
 
     async def cut(
-        self, uuid: str, wanted: Wanted, timeout: float, only: Collection[Instance] | None = None
+        self,
+        uuid: str,
+        wanted: Wanted,
+        timeout: float,
+        *,
+        make: Sequence[Instance] = (),
+        only: Collection[Instance] | None = None,
     ) -> str:
-        """Make a card have what claims hold of it, and nothing else: NVML's words, or why it was not done; empty: it is so.
+        """Take from a card what no claim holds, and make these slices on it: NVML's words, or why it was not done; empty: it is so.
 
         `only`: of the slices that no claim holds just these may go. Never called twice at a time for one card. A call that hangs
         goes on by itself after the timeout.
@@ -199,7 +205,7 @@ class OnDemandSource:
             if objection := objection or (self.objection if only is None else ""):
                 return objection
             await self.look(anew=True)
-            order = self._order(uuid, wanted, only)
+            order = self._order(uuid, wanted, make, only)
             if isinstance(order, str):
                 return f"{self._name(uuid)} {order}"
             if words := self._jobs.postponed(uuid, order.goal):
@@ -229,7 +235,9 @@ class OnDemandSource:
             self._seen.update(ended)
             await self.look(anew=True)
 
-    def _order(self, uuid: str, wanted: Wanted, only: Collection[Instance] | None) -> Order | str:
+    def _order(
+        self, uuid: str, wanted: Wanted, make: Sequence[Instance], only: Collection[Instance] | None
+    ) -> Order | str:
         card = self._card(uuid)
         if card is None:
             return "is not there"
@@ -237,14 +245,16 @@ class OnDemandSource:
             return self._cards.why_unknown(uuid)
         if reason := card.problem or unreadable(card):
             return reason
-        mig = bool(wanted.instances) or (card.mig_enabled and not wanted.whole)
+        mig = bool(make) or (card.mig_enabled and not wanted.whole)
         if mig != card.mig_enabled and not self._switch_mode:
             return f"has MIG mode {'on' if card.mig_enabled else 'off'}, and nvml.switchMode is not set"
         free = {number: at for number, at in free_on(card, wanted) if only is None or at in only}
-        kept = [one.instance for one in made_on(card) if one.id not in free]
-        instances = (*wanted.instances, *(at for at in kept if at not in wanted.instances))
-        switch = self._switch_mode and not kept
-        return Order(uuid, self._products[uuid], Cut(instances, mig), frozenset(free), switch)
+        made = made_on(card)
+        kept = [one.instance for one in made if one.id not in free]
+        # what other claims hold and is not there is none of this cut's business: NVML may refuse it
+        stay = [one.instance for one in made if one.id not in free or one.instance in wanted.instances]
+        goal = Cut((*make, *(at for at in stay if at not in make)), mig)
+        return Order(uuid, self._products[uuid], goal, frozenset(free), self._switch_mode and not kept)
 
     def _card(self, uuid: str) -> NvmlCard | None:
         return next((card for card in self._gpus.cards if uuid and card.uuid == uuid), None)
