@@ -26,6 +26,7 @@ OTHER_CARD = mig("1g.10gb", 1, number=1)
 STEPS = (
     "prepare: claim read",
     "prepare: started is on disk",
+    "prepare: slices are cut",
     "prepare: CDI spec is on disk",
     "prepare: completed is on disk",
     "unprepare: begun",
