@@ -18,6 +18,7 @@ from tessera.core.admission.view.pods import BoundPod
 from tessera.kube.errors import ApiError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.watch.resource import Key
 from tessera.serving.http.messages import Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import (
@@ -30,7 +31,7 @@ from tessera.simulation.control_plane.kinds import (
     PODS,
 )
 from tessera.simulation.control_plane.store import StatusError, Store
-from tests.controller.patience.objects import MIG_1G, MIG_2G, NOW, document, owned
+from tests.controller.patience.objects import MIG_1G, MIG_2G, NOW, UNSCHEDULABLE, document, owned
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
 
@@ -463,5 +464,47 @@ def test_it_goes_on_when_the_api_server_fails():
                 await asyncio.sleep(0.005)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+    run(main)
+
+
+def test_a_pod_that_lost_its_gates_begins_to_wait():
+    """Its condition has the time at which it was gated; its patience begins when the scheduler may look at it."""
+    gates = {"schedulingGates": [{"name": "example.com/wait"}]}
+    gated = {**UNSCHEDULABLE, "reason": "SchedulingGated"}
+
+    async def main():
+        async with world(waiting("p", spec=gates, status={"conditions": [gated]})) as it:
+            stored = it.store.get(PODS, "p", "a").document
+            spec = {name: one for name, one in stored["spec"].items() if name != "schedulingGates"}
+            status = {**stored["status"], "conditions": [UNSCHEDULABLE]}
+            it.store.update(PODS, "p", {**stored, "spec": spec, "status": status}, "a")
+            await it.until(lambda: it.reconciler.pods[Key("a", "p")].since is not None)
+            assert len(await it.look()) == 0
+            await it.clock.advance(301.0)
+            assert len(await it.look()) == 1
+
+    run(main)
+
+
+def test_an_eviction_that_fails_counts_for_nothing():
+    """Nor do those that were to follow it; they are tried again."""
+
+    async def main():
+        async with world(waiting("p"), waiting("q"), waiting("r")) as it:
+            it.reconciler._successors._proven = True
+            inner = it.server.intercept
+            it.server.intercept = lambda request: (
+                status(StatusError(500, "InternalError", "broken"))
+                if request.path.endswith("/eviction")
+                else inner(request)
+            )
+            with pytest.raises(ApiError, match="broken"):
+                await it.look()
+            assert it.history().owners.keys() == {"of-p", "of-q", "of-r"}, "as it was planned"
+            assert it.reconciler._history.owners == {}
+            it.server.intercept = inner
+            await it.clock.advance(6.0)
+            assert len(await it.look()) == 3
 
     run(main)

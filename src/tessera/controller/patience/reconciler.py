@@ -4,11 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
-
-import msgspec
+from typing import Any, Final, NoReturn
 
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.history import History
 from tessera.controller.patience.judge import ViewJudge
 from tessera.controller.patience.objects import PENDING_PODS, PendingPod
@@ -22,11 +21,9 @@ from tessera.kube.clock import Backoff
 from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Key, Resource, Sink, replace_all
-from tessera.protocol.kubernetes.objects import ObjectReference, Part, decoder
 
 log = logging.getLogger(__name__)
 
@@ -50,27 +47,6 @@ class Pace:
 DEFAULT_PACE: Final = Pace()
 
 
-class _EndpointConditions(Part):
-    ready: bool = True
-
-
-class _Endpoint(Part):
-    conditions: _EndpointConditions = msgspec.field(default_factory=_EndpointConditions)
-
-
-class _EndpointSlice(Part):
-    metadata: ObjectReference = msgspec.field(default_factory=ObjectReference)
-    endpoints: list[_Endpoint] | None = None
-
-    @property
-    def key(self) -> Key:
-        return Key(self.metadata.namespace, self.metadata.name)
-
-    @property
-    def is_ready(self) -> bool:
-        return any(one.conditions.ready for one in self.endpoints or ())
-
-
 class PatienceReconciler:
     """Evicts pods that wait for longer than their patience, when something else is free for them."""
 
@@ -87,25 +63,17 @@ class PatienceReconciler:
     ) -> None:
         """Work for the webhook behind a Service of a namespace; the history is kept in that namespace, too."""
         self.pods: dict[Key, PendingPod] = {}  # those that ask for GPUs
-        self._ready: dict[Key, bool] = {}  # the webhook's EndpointSlices
+        self._webhook = Endpoints()
         self._pace = pace
         self._clock = client.clock
         self._metrics = metrics
         self._view = LiveView(client)
-        slices = Resource(
-            "endpointslices",
-            path_of("discovery.k8s.io/v1", "endpointslices", namespace=namespace),
-            labels=f"kubernetes.io/service-name={service}",
-        )
-        self._follower = Follower(
-            client,
-            {
-                PENDING_PODS: Sink(PendingPod.read, self._replace, self._put, self._remove),
-                slices: Sink(
-                    decoder(_EndpointSlice), self._replace_slices, self._put_slice, self._remove_slice
-                ),
-            },
-        )
+        pods = Sink(PendingPod.read, self._replace, self._put, self._remove)
+        sinks: dict[Resource, Sink[Any]] = {
+            PENDING_PODS: pods,
+            endpoint_slices(namespace, service): self._webhook.sink(),
+        }
+        self._follower = Follower(client, sinks)
         self._judge = ViewJudge(self._view.offers, client.clock, pace.least, pace.fresh)
         self._successors = Successors(pace.successor)
         self._writes = Writes(client, recorder, namespace)
@@ -115,7 +83,7 @@ class PatienceReconciler:
         self._on = asyncio.Event()
         self._backoff = Backoff()
         self._logged = ""
-        metrics.webhook_seen = self._webhook_seen
+        metrics.webhook_seen = lambda: self._webhook.is_ready
 
     def configure(self, policy: Policy) -> None:
         """Decide as the webhook does with this configuration. Without patience in it nothing is followed, or evicted."""
@@ -170,7 +138,6 @@ class PatienceReconciler:
             try:
                 await self.reconcile(fence)
             except (KubeError, InvalidInput) as error:
-                self._history = None
                 self._metrics.failures.add(PATIENCE)
                 if str(error) != self._logged:
                     log.warning("nothing is evicted now, will try again: %s", error)
@@ -210,9 +177,16 @@ class PatienceReconciler:
                 (one.pod.owner.uid, one.pod.key.namespace, one.patience) for one in evictions if one.pod.owner
             ]
             fresh = history.with_evictions(some, self._clock.wall(), self._pace.window)
+            self._history = None  # until it is written: another process may have
             self._history, self._unwritten = await self._writes.write_history(fresh), False
-        for one in evictions:
-            await self._evict(one, fence)
+        while evictions:
+            try:
+                await self._evict(evictions[0], fence)
+            except KubeError:
+                for one in evictions:
+                    self._undo(one)
+                raise
+            del evictions[0]
 
     async def _evict(self, one: Eviction, fence: Callable[[], None]) -> None:
         owner = one.pod.owner.uid if one.pod.owner else ""
@@ -229,19 +203,23 @@ class PatienceReconciler:
             result = await self._writes.evict(one.pod)
         finally:
             self._metrics.evictions.add(result)
-            if result != "evicted":
-                self._successors.forget(owner)
-                if self._history is not None:
-                    self._history.undone(owner)
-                    self._unwritten = True
+        if result == "evicted":
+            self._writes.evicted(one)
+            return
+        self._undo(one)
         if result == "refused":
             self._judge.leave(one.pod, "refused")
-        elif result == "evicted":
-            self._writes.evicted(one)
+
+    def _undo(self, one: Eviction) -> None:
+        """A pod was not evicted after all: that counts for nothing."""
+        if one.pod.owner is not None and self._history is not None:
+            self._successors.forget(one.pod.owner.uid)
+            self._history.undone(one.pod.owner.uid)
+            self._unwritten = True
 
     def _plan(self, history: History) -> Plan:
         now, wall = self._clock.now(), self._clock.wall()
-        allowed = self._successors.allowed(now) if self._webhook_seen() else 0
+        allowed = self._successors.allowed(now) if self._webhook.is_ready else 0
         left = history.left(wall, self._pace.evictions, self._pace.window)
         lately = {uid for uid, one in history.owners.items() if wall - one.at < self._pace.successor}
         self._judge.begin(self._successors, self.pods.values())
@@ -269,14 +247,16 @@ class PatienceReconciler:
             and isinstance(free.pods.get("/".join(key)), BoundPod)
         )
 
-    def _webhook_seen(self) -> bool:
-        return any(self._ready.values())
-
     # what is seen
 
     def _put(self, pod: PendingPod) -> None:
         if pod.pod is None:
             return
+        before = self.pods.get(pod.key)
+        if before is not None and before.uid == pod.uid and pod.since is not None:
+            # The condition of a pod that loses its gates keeps its time: the scheduler has looked at it only since.
+            waited_from = self._clock.wall() if before.left_alone == "gated" else before.since or 0.0
+            pod = replace(pod, since=max(pod.since, waited_from))
         self.pods[pod.key] = pod
         self._successors.see(pod, self._clock.now())
 
@@ -286,12 +266,3 @@ class PatienceReconciler:
     def _replace(self, found: Iterable[PendingPod]) -> None:
         fresh = {one.key: one for one in found}
         replace_all(tuple(self.pods), fresh, self._put, self._remove)
-
-    def _put_slice(self, one: _EndpointSlice) -> None:
-        self._ready[one.key] = one.is_ready
-
-    def _remove_slice(self, key: Key) -> None:
-        self._ready.pop(key, None)
-
-    def _replace_slices(self, found: Iterable[_EndpointSlice]) -> None:
-        self._ready = {one.key: one.is_ready for one in found}
