@@ -677,6 +677,7 @@ LEFT_BEHIND = {
     "leaseDurationSeconds": 15,
     "renewTime": datetime.fromtimestamp(NOW - 2400, UTC).isoformat(),
 }
+FRESH = {**LEFT_BEHIND, "renewTime": datetime.fromtimestamp(NOW - 2, UTC).isoformat()}
 SINCE = "(since 2027-01-15 07:20:00 UTC): "
 AWAY = "; the webhook converts no request to a claim, and pods wait whose claims have no template yet"
 
@@ -689,7 +690,7 @@ def _running(ready: int) -> Any:
     ("config", "lease", "deployments", "texts"),
     [
         ("", None, [], ["the bridge is off: no request becomes a claim"]),
-        (BRIDGE, {**LEFT_BEHIND, "renewTime": datetime.fromtimestamp(NOW - 2, UTC).isoformat()}, [_running(2)], []),
+        (BRIDGE, FRESH, [_running(2)], []),
         (BRIDGE, None, [], [
             f"tessera controller is unavailable: there is no Lease gpu-webhook/tessera-controller, and no Deployment gpu-webhook/tessera-controller{AWAY}",
         ]),
@@ -711,6 +712,29 @@ async def test_with_the_bridge_on_there_is_a_controller(config, lease, deploymen
     assert found.results["controller"].failed is bool(config and texts)
     if lease is None and config:
         assert found.one("controller").commands[0].endswith("--set controller.enabled=true")
+
+
+@pytest.mark.parametrize(
+    ("lease", "runs", "text"),
+    [
+        (FRESH, "claims,patience", ""),
+        (FRESH, "claims", "its Lease gpu-webhook/tessera-controller says that it evicts no pods that wait"),
+        (LEFT_BEHIND, "patience", "its Lease gpu-webhook/tessera-controller has not been renewed by one"),
+        (None, "", "there is no Lease gpu-webhook/tessera-controller"),
+    ],
+    ids=["at work", "without patience", "dead", "never there"],
+)
+async def test_with_patience_there_is_a_controller(lease, runs, text):
+    """Who configured patience learns that nobody evicts, and why."""
+    objects = healthy(authority())
+    objects[kinds.CONFIG_MAPS][0]["data"]["config.yaml"] = "fallback: {patience: 5m}"
+    said = {"annotations": {"tessera.dev/reconcilers": runs}}
+    made = object_of("tessera-controller", spec=lease)
+    objects[kinds.LEASES] = [{**made, "metadata": {**made["metadata"], **said}}] if lease else []
+    found = await examined(objects, now=NOW)
+    told = [one.text for one in found.of("controller")]
+    assert len(told) == bool(text)
+    assert all(text in one and one.endswith("free for them (fallback.patience)") for one in told)
 
 
 @pytest.mark.parametrize("by", ["annotation", "pod"])

@@ -15,7 +15,7 @@ from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.view.lease import look_at
+from tessera.kube.view.lease import CLAIMS, look_at
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.resource import RESOURCE_SLICES
 from tessera.protocol.kubernetes import objects
@@ -123,10 +123,12 @@ async def read_webhook(reader: Reader, namespace: str, name: str) -> Presence | 
     return webhook_of(found) if found else None
 
 
-async def read_controller(reader: Reader, namespace: str, clock: Clock) -> Presence | None:
-    """The controller, by its Lease; None where that may not be read."""
+async def read_controller(
+    reader: Reader, namespace: str, clock: Clock, reconciler: str = CLAIMS
+) -> Presence | None:
+    """The controller, and whether it runs a reconciler, by its Lease; None where that may not be read."""
     try:
-        return controller_of(await look_at(reader.client, namespace, clock), namespace)
+        return controller_of(await look_at(reader.client, namespace, clock), namespace, reconciler)
     except (KubeError, InvalidInput) as error:
         reader.missed(LEASE, error)
         return None

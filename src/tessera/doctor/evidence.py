@@ -11,6 +11,7 @@ from tessera.core.kubernetes.node import Namespace, Node
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.waiting import Waiting, WaitingPods
+from tessera.inventory.presence import Presence
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
@@ -135,6 +136,7 @@ class Evidence:
     controller: Workload | None = None  # the certificate controller's Deployment
     controller_pods: tuple[PodIn, ...] = ()
     bridge: bool = False  # requests may become claims somewhere, or are claims
+    patience: Presence | None = None  # who evicts pods that wait; None: nobody is to, or that is not known
     bridge_controller: Workload | None = None  # tessera controller's Deployment
     bridge_controller_pods: tuple[PodIn, ...] = ()
     secret: Secret | None = None  # behind the webhook's certificate

@@ -35,7 +35,7 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import collection, path_of
-from tessera.kube.view.lease import CONTROLLER
+from tessera.kube.view.lease import CONTROLLER, PATIENCE
 from tessera.kube.view.ticket_keys import TicketSecret, secret_path
 from tessera.kube.watch.resource import FAILED_CREATES, RESOURCE_SLICES
 from tessera.protocol.configuration import webhook as configuration
@@ -122,6 +122,9 @@ class Gatherer:
             controller=await self._one("controller", Workload, _APPS, "deployments", names.controller),
             controller_pods=await self._pods("controller_pods", names.controller),
             bridge=bridge,
+            patience=None
+            if policy.fallback.patience is None
+            else await read_controller(reader, names.namespace, self._clock, PATIENCE),
             bridge_controller=await self._one(
                 "bridge_controller", Workload, _APPS, "deployments", CONTROLLER
             ),

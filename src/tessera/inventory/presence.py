@@ -12,7 +12,7 @@ from tessera.core.dra.naming import node_of
 from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.text import age, one_line
-from tessera.kube.view.lease import CONTROLLER, SeenLease
+from tessera.kube.view.lease import CLAIMS, CONTROLLER, PATIENCE, SeenLease
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn
 from tessera.protocol.kubernetes.objects import seconds
@@ -72,15 +72,25 @@ def unavailable_since(found: Workload) -> float | None:
     return next((one.since for one in down), None)
 
 
-def controller_of(seen: SeenLease, namespace: str) -> Presence:
-    """The controller, by its Lease in a namespace."""
+# what the controller does not do where its Lease does not name a reconciler, and what would help
+_NOT_DONE: Final = {
+    CLAIMS: ("makes no claims", "the cluster serves resource.k8s.io/v1, and the controller may read it"),
+    PATIENCE: (
+        "evicts no pods that wait",
+        "it has the webhook's configuration, and its rights (with the chart: config.fallback.patience)",
+    ),
+}
+
+
+def controller_of(seen: SeenLease, namespace: str, reconciler: str = CLAIMS) -> Presence:
+    """The controller, by its Lease in a namespace; it is unavailable if it does not run a reconciler, too."""
     part, name, lease = "tessera controller", f"{namespace}/{CONTROLLER}", seen.lease
     command = f"kubectl get deployments,pods -n {namespace} -l app={CONTROLLER}"
-    if seen.makes_claims:
+    if seen.runs(reconciler):
         return Presence(part)
     if seen.at_work:
-        remedy = "the cluster serves resource.k8s.io/v1, and the controller may read it"
-        return Presence(part, f"its Lease {name} says that it makes no claims", None, remedy, command)
+        what, remedy = _NOT_DONE[reconciler]
+        return Presence(part, f"its Lease {name} says that it {what}", None, remedy, command)
     if lease is None:
         remedy = f"{part} runs (the chart's value controller.enabled: true)"
         return Presence(part, f"there is no Lease {name}", None, remedy, command)

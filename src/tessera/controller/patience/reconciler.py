@@ -21,13 +21,13 @@ from tessera.kube.clock import Backoff
 from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Key, Resource, Sink, replace_all
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = "patience"  # as the Lease names it
 _MOST_JOBS: Final = 20  # that are read before the next plan
 _POLL_UNABLE: Final = 5.0  # seconds
 

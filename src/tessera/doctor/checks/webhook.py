@@ -149,10 +149,15 @@ def service(seen: Evidence) -> Iterator[Finding]:
 
 
 def controller(seen: Evidence) -> Iterator[Finding]:
-    """Where requests become claims, a controller makes the templates of the claims."""
+    """Where requests become claims, a controller makes the templates of the claims; with `fallback.patience` it evicts pods that wait."""
     names, found, deployment = seen.names, seen.cluster.presences.controller, seen.bridge_controller
+    patience = seen.patience
+    if patience is not None and not patience.at_work:
+        harm = "pods wait although something else is free for them (fallback.patience)"
+        yield problem(f"{patience.words(seen.now)}; {harm}", patience.command, names.logs(CONTROLLER))
     if not seen.bridge:
-        yield not_applicable("the bridge is off: no request becomes a claim")
+        if patience is None:
+            yield not_applicable("the bridge is off: no request becomes a claim")
     elif found is None:
         yield unseen(f"could not run: {LEASE}: {short(seen.unseen.get(LEASE, ''))}")
     elif not found.at_work:
@@ -162,7 +167,7 @@ def controller(seen: Evidence) -> Iterator[Finding]:
             why += f", and no Deployment {names.namespace}/{CONTROLLER}"
             commands.insert(0, f"{names.upgrade} --set controller.enabled=true")
         yield problem(f"{why}; {harm}", *commands)
-    if seen.bridge and deployment is not None:
+    if (seen.bridge or patience is not None) and deployment is not None:
         yield from replicas(deployment, seen.bridge_controller_pods, seen, usual=2)
 
 

@@ -21,7 +21,9 @@ from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 from tessera.protocol.kubernetes.objects import seconds
 
 CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its own namespace
-CLAIMS: Final = "claims"  # the reconciler that makes the templates of claims, as the Lease names it
+# its reconcilers, as the Lease names them
+CLAIMS: Final = "claims"  # makes the templates of claims
+PATIENCE: Final = "patience"  # evicts pods that wait
 _LOOK: Final = 1.0  # seconds between two looks at the clock
 _FORBIDDEN: Final = 403
 _MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
@@ -95,10 +97,9 @@ class SeenLease:
     at_work: bool = False
     lease: Lease | None = None
 
-    @property
-    def makes_claims(self) -> bool:
-        """Whether its holder is at work, and makes the templates of claims."""
-        return self.at_work and (self.lease is None or self.lease.says(CLAIMS))
+    def runs(self, reconciler: str) -> bool:
+        """Whether its holder is at work, and runs a reconciler."""
+        return self.at_work and (self.lease is None or self.lease.says(reconciler))
 
 
 async def look_at(client: Client, namespace: str, clock: Clock) -> SeenLease:
@@ -123,7 +124,7 @@ async def look_at(client: Client, namespace: str, clock: Clock) -> SeenLease:
 async def controller_at_work(client: Client, namespace: str) -> bool | None:
     """Whether the controller makes claims, by its Lease in a namespace; None where the Lease may not be read."""
     try:
-        return (await look_at(client, namespace, client.clock)).makes_claims
+        return (await look_at(client, namespace, client.clock)).runs(CLAIMS)
     except ApiError as error:
         if error.code != _FORBIDDEN:
             raise
