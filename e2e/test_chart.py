@@ -70,7 +70,7 @@ _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
                 "classes": {"profiles": ["1g.18gb", "1g.18gb+me"], "extendedResources": True},
             },
             "devicePlugin": {"enabled": True, "config": {"simulated": _SIMULATED}},
-            "controller": {"enabled": True},
+            "controller": {"enabled": True, "patience": True},
             "layouts": {"enabled": True},
         },
     ),
