@@ -369,6 +369,29 @@ def test_privilege_of_the_dra_driver_only_where_claims_cut_real_cards(
     assert ("tessera-dra-driver-own-node" in policies) is cuts
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"config": {"fallback": {"patience": "5m"}}},
+        {"controller": {"patience": True}, "existingConfigMap": "mine"},
+    ],
+)
+def test_the_controller_may_evict_only_with_patience(helm: Helm, values: dict[str, Any]) -> None:
+    """With it, it has the webhook's configuration, and the memory for nodes and pods; without it neither."""
+    given = {**values, "controller": {"enabled": True, **values.get("controller", {})}}
+    rendered = {(one["kind"], one["metadata"]["name"]): one for one in helm.render(given)}
+    rules = rendered["ClusterRole", "tessera-controller"]["rules"]
+    assert any("pods/eviction" in one["resources"] for one in rules) is bool(values)
+    pod = rendered["Deployment", "tessera-controller"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert any(one.startswith("--config=") for one in container["args"]) is bool(values)
+    mounted = [one["configMap"]["name"] for one in pod.get("volumes", ())]
+    assert mounted == ([values.get("existingConfigMap", "gpu-webhook")] if values else [])
+    assert container["resources"]["limits"]["memory"] == ("448Mi" if values else "192Mi")
+    assert (("ConfigMap", "tessera-patience") in rendered) is bool(values)
+
+
 def test_the_page_is_not_open(helm: Helm) -> None:
     """By default it listens on its pod's loopback, nothing may connect to the pod, and it can only read."""
     from tessera.cli.dashboard import command
