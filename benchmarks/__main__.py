@@ -24,6 +24,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "tls": "our TLS beside the event loop's: processor time and memory",
     "view": "filling the view: time and memory",
     "storm": "latency while nodes change",
+    "free": "what is free, by all pods: time, memory, events, decisions",
     "startup": "the command's and the server's start",
     "growth": "decision and memory against nodes and containers",
     "tools": "every command, the page and the controller against the number of nodes",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import cards, decision, dra, https, instructions, planning, startup, storm, view
+from benchmarks import cards, decision, dra, free, https, instructions, planning, startup, storm, view
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Ratio, Results
 
 
@@ -78,6 +78,11 @@ AIMS: Final = (
     Aim("from the start until ready, 5,000 nodes, seconds", Measure(view.RUN, view.WEBHOOK, view.SECONDS, TESSERA), at_most=2),
     Aim("p99 in a watch storm, by quiet, under full load", Measure(storm.RUN, storm.BUSY, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
     Aim("the same at 500 requests a second", Measure(storm.RUN, storm.CALM, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
+    Aim("memory at most, all of 100,000 pods followed, MiB", Measure(free.RUN, free.held(), free.PEAK, TESSERA), at_most=180),
+    Aim("from the start until ready, the same, seconds", Measure(free.RUN, free.held(), free.SECONDS, TESSERA), at_most=8),
+    Aim("2,000 pod events a second, percent of a core", Measure(free.RUN, free.stormy(), free.CPU, TESSERA), at_most=25),
+    Aim("a decision by what is free, by one by what is offered, nothing remembered", Measure(free.RUN, free.held(), free.UNCACHED, free.FULL, free.MISSING), at_most=2),
+    Aim("the longest event while 10,000 pods wait, with a look at what is free, ms", Measure(free.RUN, free.held(free.WAITING), free.WORST, TESSERA), at_most=20),
     Aim("`tessera mig plan --from-pending`, 40,000 cards, 60,000 pods, seconds", Measure(planning.RUN, planning.COMMAND, planning.SECONDS, TESSERA), at_most=5),
     Aim("the same, MiB", Measure(planning.RUN, planning.COMMAND, planning.PEAK, TESSERA), at_most=300),
     Aim("a look at 8 real cards with 56 slices, ms", Measure(cards.RUN, cards.LOOK, cards.MS, TESSERA), at_most=5),

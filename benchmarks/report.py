@@ -9,6 +9,7 @@ from benchmarks import (
     connections,
     decision,
     dra,
+    free,
     growth,
     https,
     instructions,
@@ -46,6 +47,7 @@ _TITLES: Final = {
     tls.RUN: "The same server with our TLS and with the event loop's",
     view.RUN: "Filling the view",
     storm.RUN: "A watch storm: 5,000 node updates a minute, every tenth changes what is offered",
+    free.RUN: "What is free: all pods followed (`fallback.when: full`), beside a Go informer of nodes and pods",
     startup.RUN: "Starting",
     growth.RUN: "Growth",
     tools.RUN: "The tools on clusters of several sizes: 12 pods for each node, nodes nearly all different",
@@ -65,6 +67,7 @@ _BASES: Final = {  # what the others are compared with, in each table
     connections.RUN: TESSERA,
     tls.RUN: tls.OURS,
     view.RUN: TESSERA,
+    free.RUN: TESSERA,
     readiness.RUN: readiness.PLUGIN,
     kube.RUN: kube.NONE,
 }

@@ -78,9 +78,9 @@ class Stage:
         """The nodes of the corpus."""
         return self.file(f"nodes-{count}.jsonl", corpus.nodes(count))
 
-    def pods(self, count: int) -> Path:
-        """Pods that run on them."""
-        return self.file(f"pods-{count}.jsonl", corpus.running_pods(count))
+    def pods(self, count: int, waiting: int = 0) -> Path:
+        """Pods that run on them, and others that wait."""
+        return self.file(f"pods-{count}-{waiting}.jsonl", corpus.running_pods(count, waiting))
 
     def reviews(self, size: str, kind: corpus.Kind = "own annotation") -> Path:
         """Reviews of the corpus."""
@@ -88,7 +88,7 @@ class Stage:
         return self.file(name, corpus.reviews(size, kind))
 
     @contextlib.contextmanager
-    def apiserver(self, nodes: int = corpus.NODES, pods: int = 0) -> Iterator["ApiServer"]:
+    def apiserver(self, nodes: int = corpus.NODES, pods: int = 0, waiting: int = 0) -> Iterator["ApiServer"]:
         """A stand-in for an API server, holding so many objects."""
         command: list[str | Path] = [
             PROGRAMS / "apiserver", "-tls-cert", self.identity.certificate, "-tls-key", self.identity.key,
@@ -96,7 +96,7 @@ class Stage:
             "-namespaces", self.file("namespaces.jsonl", corpus.namespaces()),
         ]  # fmt: skip
         if pods:
-            command += ["-pods", self.pods(pods)]
+            command += ["-pods", self.pods(pods, waiting)]
         process = Running(on_core(LOAD_CORE, command))
         try:
             url = f"https://{process.line()}"
@@ -119,8 +119,10 @@ class Stage:
         path.write_text(json.dumps(document))
         return path
 
-    def webhook(self, subject: str, kubeconfig: Path) -> contextlib.AbstractContextManager[Server]:
-        """One of the webhooks, on its core, once it is ready."""
+    def webhook(
+        self, subject: str, kubeconfig: Path, *options: str | Path
+    ) -> contextlib.AbstractContextManager[Server]:
+        """One of the webhooks, on its core, once it is ready; `options` are ours."""
         program = PROGRAMS / WEBHOOKS[subject] if subject in WEBHOOKS else None
 
         def command(address: str, identity: KeyPair) -> list[str | Path]:
@@ -132,7 +134,7 @@ class Stage:
             return [
                 Path(sys.executable).parent / "tessera", "webhook", "--kubeconfig", kubeconfig,
                 "--listen", address, "--metrics-listen", "none",
-                "--tls-cert", identity.certificate, "--tls-key", identity.key,
+                "--tls-cert", identity.certificate, "--tls-key", identity.key, *options,
             ]  # fmt: skip
 
         return self.server(subject, command)

@@ -246,6 +246,34 @@ def test_decimal_on_the_command_line(helm: Helm) -> None:
     assert configuration.parse(text).policy.fallback.min_memory_fraction == Fraction(1, 2)
 
 
+@pytest.mark.parametrize(
+    ("values", "follows"),
+    [
+        ({}, False),
+        ({"config": {"fallback": {"when": "missing"}}}, False),
+        ({"config": {"fallback": {"when": "full"}}}, True),
+        ({"config": {"fallback": {"full": {"enabled": True}}}}, True),
+        ({"existingConfigMap": "mine", "webhook": {"followPods": True}}, True),
+    ],
+)
+def test_the_right_to_read_pods_follows_the_configuration(
+    helm: Helm, values: dict[str, Any], follows: bool
+) -> None:
+    """The webhook may read pods, and has the memory for it, where fallback goes by what is free; else neither."""
+    made = {
+        one["kind"]: one
+        for one in helm.render(values)
+        if one["metadata"]["name"] == "gpu-webhook" and one["kind"] in ("ClusterRole", "Deployment")
+    }
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+    assert (pods in made["ClusterRole"]["rules"]) is follows
+    (container,) = made["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "50m", "memory": "160Mi" if follows else "96Mi"},
+        "limits": {"memory": "384Mi" if follows else "256Mi"},
+    }
+
+
 def test_workloads_are_sent_where_they_are_named(helm: Helm, control_plane: Client, kinds: Kinds) -> None:
     """A second webhook beside the one for pods, before Kueue's in the order of names; the API server accepts it."""
     jobs = {"apiGroups": ["batch"], "resources": ["jobs"]}

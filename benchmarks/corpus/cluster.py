@@ -104,7 +104,7 @@ def node(number: int) -> Document:
             "capacity": allocatable,
             "allocatable": allocatable,
             "conditions": [
-                {"type": kind, "status": "False", "lastHeartbeatTime": "2026-11-15T08:00:00Z",
+                {"type": kind, "status": "True" if kind == "Ready" else "False", "lastHeartbeatTime": "2026-11-15T08:00:00Z",
                  "lastTransitionTime": "2026-11-01T08:00:00Z", "reason": f"KubeletHas{kind}", "message": f"kubelet is fine: {kind}"}
                 for kind in ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
             ],
@@ -127,11 +127,19 @@ def node(number: int) -> Document:
     }  # fmt: skip
 
 
-def running_pods(count: int) -> Iterator[bytes]:
-    """Pods on those nodes, every third with a GPU."""
-    for number in range(count):
-        template = TEMPLATES[number % 5 if number % 3 == 0 else -1]
+def running_pods(count: int, waiting: int = 0) -> Iterator[bytes]:
+    """Pods on those nodes, every third with a GPU; and so many more that wait, each with a GPU."""
+    for number in range(count + waiting):
+        waits = number >= count
+        template = TEMPLATES[number % 5 if waits or number % 3 == 0 else -1]
         document = pod(template, number % 97, 4, "same bytes")
+        for one in document["spec"]["containers"]:
+            one["resources"]["requests"] |= {
+                "cpu": f"{100 + number % 40 * 25}m",
+                "memory": f"{1024 + number % 16 * 128}Mi",
+            }
+        if number % 3 == 0 and not waits:
+            _hold(document, number % NODES)
         document["metadata"] |= {
             "name": f"trainer-{number}",
             "namespace": f"team-{number % 7}",
@@ -139,9 +147,10 @@ def running_pods(count: int) -> Iterator[bytes]:
             "resourceVersion": str(1000 + number),
             "creationTimestamp": "2026-11-15T08:00:00Z",
         }
-        document["spec"]["nodeName"] = f"node-{number % NODES:05d}"
+        if not waits:
+            document["spec"]["nodeName"] = f"node-{number % NODES:05d}"
         document["status"] = {
-            "phase": "Running",
+            "phase": "Pending" if waits else "Running",
             "conditions": [
                 {"type": kind, "status": "True", "lastTransitionTime": "2026-11-15T08:00:00Z"}
                 for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
@@ -154,6 +163,26 @@ def running_pods(count: int) -> Iterator[bytes]:
             "qosClass": "Burstable",
         }  # fmt: skip
         yield encoded(document)
+
+
+def _hold(document: Document, node: int) -> None:
+    """Have a pod's first container hold a device of its node, if that has any."""
+    resources = document["spec"]["containers"][0]["resources"]
+    for resource in _devices(node):
+        for section in ("requests", "limits"):
+            kept = {key: n for key, n in resources.get(section, {}).items() if not is_any_gpu(key)}
+            resources[section] = {**kept, resource: "1"}
+        break
+
+
+def _devices(number: int) -> dict[str, str]:
+    """What a node offers."""
+    place = number * 37 % 100
+    for _, _, share, offers in _PRODUCTS:
+        if 0 <= place < share:
+            return offers
+        place -= share
+    return {}
 
 
 def namespaces() -> Iterator[bytes]:

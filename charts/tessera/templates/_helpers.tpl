@@ -15,6 +15,12 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the webhook follows pods, to know what is free. */}}
+{{- define "tessera.followsPods" -}}
+{{- $fallback := default dict .Values.config.fallback -}}
+{{- if or .Values.webhook.followPods (eq (default "" $fallback.when) "full") (default dict $fallback.full).enabled -}}true{{- end -}}
+{{- end -}}
+
 {{/* The controller of self-managed certificates. Another `app`: the webhook's Service must not lead to it. */}}
 {{- define "tessera.controllerName" -}}
 {{- printf "%s-certificates" (include "tessera.fullname" . | trunc 50 | trimSuffix "-") -}}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,8 +66,7 @@ func (c *collection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (c *collection) list(w http.ResponseWriter, start, limit int) {
 	c.mutex.Lock()
-	objects, version := c.objects, c.version
-	objects = objects[min(start, len(objects)):]
+	objects, version := slices.Clone(c.objects[min(start, len(c.objects)):]), c.version
 	c.mutex.Unlock()
 	next := ""
 	if limit > 0 && limit < len(objects) {
@@ -89,7 +89,7 @@ func (c *collection) list(w http.ResponseWriter, start, limit int) {
 func (c *collection) watch(w http.ResponseWriter, r *http.Request, initial bool) {
 	events := make(chan []byte, 100_000)
 	c.mutex.Lock()
-	objects, version := c.objects, c.version
+	objects, version := slices.Clone(c.objects), c.version
 	c.watchers[events] = struct{}{}
 	c.mutex.Unlock()
 	defer func() {
@@ -137,15 +137,18 @@ func (c *collection) watch(w http.ResponseWriter, r *http.Request, initial bool)
 func (c *collection) put(at int, object []byte) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	c.objects[at] = c.tell("MODIFIED", object) // readers have copies
+}
+
+// tell the watchers of an object, under a new version.
+func (c *collection) tell(what string, object []byte) []byte {
 	c.version++
 	object = withVersion(object, c.version)
-	objects := append([][]byte(nil), c.objects...) // readers keep theirs
-	objects[at] = object
-	c.objects = objects
-	event := fmt.Appendf(nil, `{"type":"MODIFIED","object":%s}`+"\n", object)
+	event := fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", what, object)
 	for watcher := range c.watchers {
 		watcher <- event
 	}
+	return object
 }
 
 func withVersion(object []byte, version int) []byte {
@@ -155,9 +158,11 @@ func withVersion(object []byte, version int) []byte {
 	return bytes.Join([][]byte{object[:start], strconv.AppendInt(nil, int64(version), 10), object[end:]}, nil)
 }
 
-// storm updates nodes: heartbeats, and of every so many one that changes what a node offers, and back.
+// storm updates nodes: heartbeats, and of every so many one that changes what a node offers, and back. Or pods: they end, others come in
+// their place, wait, are bound, run.
 type storm struct {
 	nodes *collection
+	pods  *collection
 	stop  chan struct{}
 	mutex sync.Mutex
 }
@@ -173,6 +178,11 @@ func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
+	if perSecond, err := strconv.Atoi(query.Get("podsPerSecond")); err == nil && perSecond > 0 {
+		s.stop = make(chan struct{})
+		go s.churn(perSecond, s.stop)
+		return
+	}
 	perMinute, err := strconv.Atoi(query.Get("perMinute"))
 	every, _ := strconv.Atoi(query.Get("every"))
 	if err != nil || perMinute <= 0 {
@@ -221,6 +231,51 @@ func (s *storm) blow(pause time.Duration, every int, from, to []byte, stop chan 
 	}
 }
 
+const atATime = 500 // pods that wait at the same time
+
+// churn has pods live their lives, so many events a second: of five three change what is free.
+func (s *storm) churn(perSecond int, stop chan struct{}) {
+	const pause = 10 * time.Millisecond
+	ticks := time.NewTicker(pause)
+	defer ticks.Stop()
+	begun, sent := time.Now(), 0
+	for first := 0; ; first = (first + atATime) % len(s.pods.objects) {
+		some := s.pods.objects[first:min(first+atATime, len(s.pods.objects))]
+		for _, step := range []struct{ what, phase, bound string }{
+			{"DELETED", "Running", "yes"}, {"ADDED", "Pending", ""}, {"MODIFIED", "Pending", "yes"}, {"MODIFIED", "Running", "yes"}, {"MODIFIED", "Running", "yes"},
+		} {
+			for _, pod := range some {
+				for sent >= int(time.Since(begun).Seconds()*float64(perSecond)) {
+					select {
+					case <-stop:
+						return
+					case <-ticks.C:
+					}
+				}
+				pod = bytes.Replace(pod, []byte(`"phase":"Running"`), []byte(`"phase":"`+step.phase+`"`), 1)
+				if step.bound == "" {
+					pod = unbound(pod)
+				}
+				s.pods.mutex.Lock()
+				s.pods.tell(step.what, pod)
+				s.pods.mutex.Unlock()
+				sent++
+			}
+		}
+	}
+}
+
+// unbound is a pod before the scheduler has seen it.
+func unbound(pod []byte) []byte {
+	const key = `,"nodeName":"`
+	start := bytes.Index(pod, []byte(key))
+	if start < 0 {
+		return pod
+	}
+	end := start + len(key) + bytes.IndexByte(pod[start+len(key):], '"') + 1
+	return bytes.Join([][]byte{pod[:start], pod[end:]}, nil)
+}
+
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address")
 	certificate := flag.String("tls-cert", "", "PEM file")
@@ -236,7 +291,7 @@ func main() {
 	for name, one := range collections {
 		mux.Handle("GET /api/v1/"+name, one)
 	}
-	mux.Handle("/storm", &storm{nodes: collections["nodes"]})
+	mux.Handle("/storm", &storm{nodes: collections["nodes"], pods: collections["pods"]})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)

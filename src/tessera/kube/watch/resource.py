@@ -99,8 +99,13 @@ class _Line(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
+class _Read(msgspec.Struct, gc=False):
+    type: str
+    object: _Object
+
+
 _line: Final = msgspec.json.Decoder(_Line).decode
-_object: Final = msgspec.json.Decoder(_Object).decode
+_read: Final = msgspec.json.Decoder(_Read).decode
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
@@ -123,11 +128,13 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
 def read_event(line: bytes) -> WatchEvent:
     """The event of a line; `ApiError` for one of type ERROR, `BadResponse` for what is no event."""
     try:
-        found = _line(line)
-        raw = bytes(found.object)
+        found = _read(line)
+        head = b'{"type":"%b","object":' % found.type.encode()  # as API servers write it: one look is enough
+        usual = line.startswith(head) and line.endswith(b"}")
+        raw = line[len(head) : -1] if usual else bytes(_line(line).object)
         if found.type == "ERROR":
             raise error_of(500, raw)
-        return WatchEvent(found.type, raw, _object(raw).metadata)
+        return WatchEvent(found.type, raw, found.object.metadata)
     except NOT_JSON as error:
         raise BadResponse(f"a watch line that is not an event: {error}") from error
 

@@ -176,7 +176,7 @@ class FreeIndex:
 
     def reserve(self, pod: Pod, origin: Origin, now: float) -> None:
         """Keep room for a pod as it was admitted, until it is seen; but not for long."""
-        self.expire(now)
+        self._let_go(now)
         shape = Shape.of(pod)
         if not shape.gpus:
             return
@@ -195,13 +195,16 @@ class FreeIndex:
 
     def expire(self, now: float) -> None:
         """Let go what was kept for long enough; to be called every second or so."""
+        self._let_go(now)
+        self._rooms.expire(now)
+
+    def _let_go(self, now: float) -> None:
         self._now = now
         while self._until:
             key, (until, _) = next(iter(self._until.items()))
             if until > now:
                 break
             self._drop_reservation(key)
-        self._rooms.expire(now)
 
     def _drop_first(self, origin: Origin, gpus: Usage) -> None:
         keys = self._reserved.get((origin, gpus))

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from tessera.core.admission.view.pods import Usage
-from tessera.core.admission.view.usable import Column, OfferColumns, move_others
-from tessera.core.kubernetes.node import NO_OFFER, STATED_BY_EVERY_NODE, Node, Offer, is_other
+from tessera.core.admission.view.usable import Column, OfferColumns, move_columns
+from tessera.core.kubernetes.node import NO_OFFER, STATED_BY_EVERY_NODE, Node, Offer
 from tessera.core.kubernetes.resources import PODS
 from tessera.core.kubernetes.scheduling import is_passing
 
@@ -21,7 +21,7 @@ _NO_SUMS: Final[Mapping[str, int]] = {}
 class _FreeNode:
     """A node with GPUs: what it has, and what of it is in the columns."""
 
-    __slots__ = ("bit", "has", "in_others", "kept", "lent", "offer", "offered", "shut")
+    __slots__ = ("bit", "has", "in_others", "kept", "lent", "offer", "offered", "others", "shut")
 
     def __init__(self, bit: int) -> None:
         self.bit = bit
@@ -31,6 +31,7 @@ class _FreeNode:
 
     def take(self, node: Node, offer: Offer, others: Mapping[str, int], transient: tuple[str, ...]) -> None:
         self.offer = offer
+        self.others = others
         self.has: Mapping[str, int] = {r: count * _ONE for r, count in offer.counts} | dict(others)
         # within its grace a resource is as if nothing of it were taken
         self.lent = frozenset(
@@ -128,14 +129,15 @@ class FreeNodes:
 
     def first(self, among: int, usage: Usage) -> str | None:
         """The first of some nodes that has all of it free."""
-        self.refresh()
-        counts = self.columns.counts
+        if self._stale:
+            self.refresh()
+        counts, others = self.columns.counts, self.others
         for resource, amount in usage:
-            if is_other(resource):
-                column = self.others.get(resource, _NOTHING)
+            column = others.get(resource)
+            if column is not None:
                 having = column.at_least(amount)
                 among &= having | ~column.all if resource in _MAY_BE_UNSAID else having
-            else:
+            elif resource not in _MAY_BE_UNSAID:
                 among &= counts.get(resource, _NOTHING).at_least(-(-amount // _ONE))
             if not among:
                 return None
@@ -157,7 +159,7 @@ class FreeNodes:
         if offer != one.offered:
             self.columns.move(one.offered, offer, one.bit)
             one.offered = offer
-        move_others(self.others, one.in_others, others, one.bit)
+        move_columns(self.others, one.in_others, others, one.bit)
         one.in_others = others
 
 
@@ -191,8 +193,7 @@ def _free_others(one: _FreeNode, taken: Mapping[str, int]) -> Mapping[str, int]:
         resource: amount
         if resource in lent
         else max(0, amount - taken.get(resource, 0) - kept.get(resource, 0))
-        for resource, amount in one.has.items()
-        if is_other(resource)
+        for resource, amount in one.others.items()
     }
 
 

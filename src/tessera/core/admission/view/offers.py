@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from tessera.core.admission.view.usable import COMING, move_others
+from tessera.core.admission.view.usable import COMING, move_columns
 from tessera.core.admission.view.view import ClusterView, nanos
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import NO_OFFER, Namespace, Node, Offer, is_other, others
@@ -156,7 +156,7 @@ class Offers(ClusterView):
         self._labels.move(None if new is None else new.labels, bit)
         for taint in _taints(old) ^ _taints(new):
             self._taints.flip(taint, bit)
-        move_others(self._others, _others(old), _others(new), bit)
+        move_columns(self._others, _others(old), _others(new), bit)
         if new is not None:
             self._offered[name] = offer
             self._tell_free(new)

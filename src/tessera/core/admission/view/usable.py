@@ -61,6 +61,24 @@ class Column:
         self.all ^= node
         self._keep_above(amount, node)
 
+    def move(self, before: int, after: int, node: int) -> None:
+        """A node has another amount than before."""
+        at = bisect_left(self._amounts, before)
+        self._rows[at] ^= node
+        if not self._rows[at]:
+            del self._rows[at], self._amounts[at]
+        at = bisect_left(self._amounts, after)
+        if at < len(self._amounts) and self._amounts[at] == after:
+            self._rows[at] |= node
+        else:
+            self._amounts.insert(at, after)
+            self._rows.insert(at, node)
+        if self._bounds:
+            some, more = (before, after) if before < after else (after, before)
+            for block in range(bisect_right(self._bounds, some), bisect_right(self._bounds, more)):
+                self._above[block] ^= node
+            self._keep_blocks()
+
     def at_least(self, amount: int) -> int:
         """The nodes that have so much or more."""
         at = bisect_left(self._amounts, amount)
@@ -96,11 +114,14 @@ class Column:
 
     def _keep_above(self, amount: int, node: int) -> None:
         """A node came to a row, or left it."""
+        self._keep_blocks()
+        for block in range(bisect_right(self._bounds, amount)):
+            self._above[block] ^= node
+
+    def _keep_blocks(self) -> None:
         rows = len(self._rows)
         if rows > 2 * len(self._bounds) * (1 + rows // _BLOCKS):  # too many for so few blocks
             self._bounds = []
-        for block in range(bisect_right(self._bounds, amount)):
-            self._above[block] ^= node
 
 
 _NOTHING: Final = Column()
@@ -123,28 +144,18 @@ class OfferColumns:
         """A node offers something else than before."""
         if before == after:
             return
-        old, new = set(before.counts), set(after.counts)
-        for resource, count in old - new:
-            column = self.counts[resource]
-            column.remove(count, node)
-            if not column.all:
-                del self.counts[resource]
-        for resource, count in new - old:
-            self.counts.setdefault(resource, Column()).add(count, node)
+        old, new = dict(before.counts), dict(after.counts)
+        move_columns(self.counts, old, new, node)
         for resource in before.dra ^ after.dra:
             flip(self.dra, resource, node)
         if before.whole != after.whole:
             self.shared ^= node
-        if before.card_memory_gb is not None:
-            self.cards.remove(before.card_memory_gb, node)
-        if after.card_memory_gb is not None:
-            self.cards.add(after.card_memory_gb, node)
-        if before.counts:
+        _move(self.cards, before.card_memory_gb, after.card_memory_gb, node)
+        _move(self.sums, sum(old.values()) or None, sum(new.values()) or None, node)
+        if old:
             flip(self.alike, before, node)
-            self.sums.remove(sum(count for _, count in before.counts), node)
-        if after.counts:
+        if new:
             flip(self.alike, after, node)
-            self.sums.add(sum(count for _, count in after.counts), node)
 
     def most(self, nodes: int, *, dra: bool = True) -> dict[str, int]:
         """Every resource of some nodes, with the most that one of them has; `dra`: with what DRA serves."""
@@ -166,19 +177,36 @@ class OfferColumns:
         return any(alike & some and alike & others for alike in self.alike.values())
 
 
-def move_others(
+def move_columns(
     columns: dict[str, Column], before: Mapping[str, int], after: Mapping[str, int], bit: int
 ) -> None:
     """Bring columns from what a node had to what it has; a column without nodes is none."""
-    for resource, amount in before.items():
-        if after.get(resource) != amount:
-            column = columns[resource]
-            column.remove(amount, bit)
-            if not column.all:
-                del columns[resource]
     for resource, amount in after.items():
-        if before.get(resource) != amount:
+        was = before.get(resource)
+        if was is None:
             columns.setdefault(resource, Column()).add(amount, bit)
+        elif was != amount:
+            columns[resource].move(was, amount, bit)
+    if before.keys() <= after.keys():
+        return
+    for resource in before.keys() - after.keys():
+        column = columns[resource]
+        column.remove(before[resource], bit)
+        if not column.all:
+            del columns[resource]
+
+
+def _move(column: Column, before: int | None, after: int | None, node: int) -> None:
+    """A node has another amount; None: it states none."""
+    if before == after:
+        return
+    if before is None or after is None:
+        if before is not None:
+            column.remove(before, node)
+        if after is not None:
+            column.add(after, node)
+    else:
+        column.move(before, after, node)
 
 
 class Usable:
