@@ -3,8 +3,8 @@
 import json
 from types import SimpleNamespace
 
-from tessera.controller.patience.objects import PendingPod
 from tessera.core.admission.moves import Move
+from tessera.diagnosis.patience.objects import PendingPod
 
 NOW = 1_800_000_000.0
 CREATED = "2027-01-15T07:00:00Z"  # an hour before

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tessera.controller.patience.history import History
 from tessera.controller.patience.plan import plan
+from tessera.diagnosis.patience.history import History
 from tests.controller.patience.objects import NOW, UNSCHEDULABLE, Judge, owned, pending
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
-from tessera.controller.patience.history import History
 from tessera.controller.patience.reconciler import PatienceReconciler
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.pods import BoundPod
+from tessera.diagnosis.patience.history import History
 from tessera.kube.errors import ApiError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable
 
-from tessera.controller.patience.jobs import Job
-from tessera.controller.patience.objects import PendingPod
 from tessera.controller.patience.successors import Successors
-from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.moves import Move, move_of
-from tessera.core.admission.policy import Mode, Policy, mode_in, patience_of
+from tessera.core.admission.policy import Policy, patience_of
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import Origin
 from tessera.core.errors import InvalidInput
+from tessera.diagnosis.patience.jobs import Job
+from tessera.diagnosis.patience.objects import PendingPod
+from tessera.diagnosis.patience.rules import left_by_job, left_by_namespace
 from tessera.kube.clock import Clock
 
 _JOB_SECONDS = 60.0  # for which what was read of a Job is believed
@@ -61,11 +61,8 @@ class ViewJudge:
     def why_not(self, pod: PendingPod) -> str | None:
         if pod.pod is None or pod.owner is None:
             return "bare"
-        namespace = self._offers.namespaces.get(pod.key.namespace)
-        if why_exempt(pod.pod, self._offers) is not None:
-            return "exempt"
-        if mode_in(namespace, self.policy.mode) is Mode.OBSERVE:
-            return "observed"
+        if why := left_by_namespace(pod, self._offers, self.policy):
+            return why
         if self._successors.is_doubted(pod.key.namespace, self._clock.now()):
             return "webhook"
         if pod.uid in self._left:
@@ -74,8 +71,7 @@ class ViewJudge:
             return ""
         if pod.owner.uid not in self._jobs:
             return None
-        job, _ = self._jobs[pod.owner.uid]
-        return "" if job is not None and job.is_free(pod.conditions) else "job"
+        return left_by_job(pod, self._jobs[pod.owner.uid][0])
 
     def is_fresh(self, pod: PendingPod) -> bool:
         return pod.uid in self._looked

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from tessera.controller.patience.history import History
-from tessera.controller.patience.objects import PendingPod
 from tessera.core.admission.moves import Move
+from tessera.diagnosis.patience.history import History
+from tessera.diagnosis.patience.objects import PendingPod
+from tessera.diagnosis.patience.rules import left_by_owner
 
 _MOST_DECISIONS: Final = 100  # in one plan; some 0.2 ms each
 
@@ -102,11 +103,9 @@ def plan(
 
 
 def _why_not(pod: PendingPod, judge: Judge, busy: set[str]) -> str | None:
-    if pod.owner is None:
-        return "bare"
-    if not pod.owner.remakes:
-        return "owner"
-    return "busy" if pod.owner.uid in busy else judge.why_not(pod)
+    if left := left_by_owner(pod):
+        return left
+    return "busy" if pod.owner is not None and pod.owner.uid in busy else judge.why_not(pod)
 
 
 def _beyond(

@@ -8,15 +8,15 @@ from typing import Any, Final, NoReturn
 
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
-from tessera.controller.patience.history import History
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.objects import PENDING_PODS, PendingPod
 from tessera.controller.patience.plan import Eviction, Plan, plan
 from tessera.controller.patience.successors import SUCCESSOR_SECONDS, Successors
 from tessera.controller.patience.writes import Writes
 from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
 from tessera.core.errors import InvalidInput
+from tessera.diagnosis.patience.history import History
+from tessera.diagnosis.patience.objects import PENDING_PODS, PendingPod
 from tessera.kube.clock import Backoff
 from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.controller.patience.objects import PendingPod
+from tessera.diagnosis.patience.objects import PendingPod
 from tessera.kube.watch.resource import Key
 
 # Seconds until a successor that has no node counts as one that waits, and the owner's next pod may be evicted. A Job's comes when the pod garbage

@@ -3,11 +3,12 @@
 import logging
 from typing import Final, Literal
 
-from tessera.controller.patience.history import CONFIG_MAP, History
-from tessera.controller.patience.jobs import Job
-from tessera.controller.patience.objects import PendingPod
 from tessera.controller.patience.plan import Eviction
 from tessera.core.text import age
+from tessera.diagnosis.patience.history import CONFIG_MAP, History
+from tessera.diagnosis.patience.jobs import Job
+from tessera.diagnosis.patience.objects import PendingPod
+from tessera.diagnosis.patience.rules import left_by_autoscaler
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
@@ -19,10 +20,6 @@ from tessera.protocol.kubernetes.objects import ObjectList, decoder
 log = logging.getLogger(__name__)
 
 REASON: Final = "GPUPatience"  # of Events
-# What autoscalers say on a pod for which they bring a node: the cluster-autoscaler, and Karpenter
-_SCALES_UP: Final = frozenset({"TriggeredScaleUp", "Nominated"})
-# Seconds after which they have given up: the cluster-autoscaler's --max-node-provision-time, and Karpenter's time to register
-_SCALE_UP_SECONDS: Final = 900.0
 _TOO_MANY: Final = 429
 
 Result = Literal["evicted", "changed", "refused"]
@@ -74,10 +71,7 @@ class Writes:
         query = {"fieldSelector": f"involvedObject.uid={pod.uid}"}
         raw = await self._client.get(path_of("v1", "events", namespace=pod.key.namespace), query)
         events = [decode_event(one) for one in _list(raw).items or ()]
-        now = self._clock.wall()
-        return any(
-            one.reason in _SCALES_UP and now - (one.last_seen or now) < _SCALE_UP_SECONDS for one in events
-        )
+        return bool(left_by_autoscaler(events, self._clock.wall()))
 
     async def evict(self, pod: PendingPod) -> Result:
         """Evict a pod as it was seen; `changed`: it is not so any more. Raises `KubeError` for anything else that goes wrong."""

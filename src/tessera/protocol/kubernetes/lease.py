@@ -9,8 +9,9 @@ import msgspec
 from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
 
 API_VERSION: Final = "coordination.k8s.io/v1"
-# Which reconcilers its holder runs, on the controller's Lease: "claims,patience". A controller of before wrote none, and ran all that it had.
+# Which reconcilers its holder runs, on the controller's Lease: "claims,patience". A controller of before wrote none, and had one.
 RECONCILERS_ANNOTATION: Final = "tessera.dev/reconcilers"
+_BEFORE: Final = ("claims",)
 # that a Lease is believed without a change, whatever it says; the controller's has 15
 _MOST_SECONDS: Final = 60
 
@@ -67,8 +68,8 @@ class Lease:
         return self.holder, self.renewed, self.transitions
 
     def says(self, reconciler: str) -> bool:
-        """Whether its holder runs a reconciler, while it is at work; one that does not say runs all."""
-        return self.reconcilers is None or reconciler in self.reconcilers
+        """Whether its holder runs a reconciler, while it is at work; one that does not say is of before there were others."""
+        return reconciler in (_BEFORE if self.reconcilers is None else self.reconcilers)
 
     def document(self, namespace: str) -> dict[str, Any]:
         """The Lease as JSON; with its version, a write fails when another was first."""

@@ -3,9 +3,7 @@
 from collections.abc import Hashable, Iterable
 from typing import Final
 
-from tessera.controller.patience.history import History
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.objects import Owner, PendingPod
 from tessera.controller.patience.plan import Eviction, Plan, plan
 from tessera.controller.patience.reconciler import Pace
 from tessera.controller.patience.successors import Successors
@@ -13,6 +11,8 @@ from tessera.core.admission.moves import Move
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import Shape
+from tessera.diagnosis.patience.history import History
+from tessera.diagnosis.patience.objects import Owner, PendingPod
 from tessera.kube import clock
 from tessera.kube.watch.resource import Key
 from tessera.simulation.days.clock import Clock

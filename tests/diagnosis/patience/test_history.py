@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tessera.controller.patience.history import History, Tries
 from tessera.core.errors import InvalidInput
+from tessera.diagnosis.patience.history import History, Tries
 
 NOW = 1_800_000_000.0
 

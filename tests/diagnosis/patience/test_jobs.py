@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tessera.controller.patience.jobs import Job
+from tessera.diagnosis.patience.jobs import Job
 
 
 def rule(action, *conditions):

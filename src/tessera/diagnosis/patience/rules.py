@@ -1,0 +1,62 @@
+"""Why a pod that waits is left alone, whatever its patience: by its owner, its namespace, its Job, and an autoscaler; and the words for it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tessera.core.admission.decision import why_exempt
+from tessera.core.admission.policy import Mode, Policy, mode_in
+from tessera.core.admission.view.view import ClusterView
+from tessera.diagnosis.patience.jobs import Job
+from tessera.diagnosis.patience.objects import PendingPod
+from tessera.protocol.kubernetes.controllers import EventIn
+
+# What autoscalers say on a pod for which they bring a node: the cluster-autoscaler, and Karpenter
+_SCALES_UP: Final = frozenset({"TriggeredScaleUp", "Nominated"})
+# Seconds after which they have given up: the cluster-autoscaler's --max-node-provision-time, and Karpenter's time to register
+_SCALE_UP_SECONDS: Final = 900.0
+
+WORDS: Final[Mapping[str, str]] = {
+    "deleted": "it is being deleted",
+    "started": "it has a node, or had one",
+    "gated": "a controller must remove its scheduling gates first",
+    "nominated": "the scheduler is making a place for it (status.nominatedNodeName)",
+    "scheduler": "it names another scheduler",
+    "template": "it was decided about with its workload's template, and would come again as it is",
+    "claim": "its request became a claim, and the scheduler chooses itself",
+    "kueue": "Kueue counts what it asks for",
+    "gang": "it belongs to a group of pods that are placed together",
+    "bare": "no controller makes it again",
+    "owner": "its controller may take the end of a pod for a failure",
+    "exempt": "the webhook leaves it alone",
+    "observed": "the webhook only observes in its namespace",
+    "job": "its Job would count the eviction as a failure (its podFailurePolicy does not ignore DisruptionTarget), is suspended, or is Kueue's",
+    "scale_up": "an autoscaler brings a node for it",
+}
+
+
+def left_by_owner(pod: PendingPod) -> str:
+    """Why a pod is left alone for the sake of who would make it again; empty: it is not."""
+    if pod.owner is None:
+        return "bare"
+    return "" if pod.owner.remakes else "owner"
+
+
+def left_by_namespace(pod: PendingPod, view: ClusterView, policy: Policy) -> str:
+    """Why a pod is left alone where the webhook would not decide about its successor; empty: it is not."""
+    if pod.pod is not None and why_exempt(pod.pod, view) is not None:
+        return "exempt"
+    namespace = view.namespaces.get(pod.key.namespace)
+    return "observed" if mode_in(namespace, policy.mode) is Mode.OBSERVE else ""
+
+
+def left_by_job(pod: PendingPod, job: Job | None) -> str:
+    """Why a pod of a Job is left alone, if it is one's; the Job is None where it is gone."""
+    if pod.owner is None or not pod.owner.is_job:
+        return ""
+    return "" if job is not None and job.is_free(pod.conditions) else "job"
+
+
+def left_by_autoscaler(events: Iterable[EventIn], now: float) -> str:
+    """Why a pod with these Events is left alone for an autoscaler; empty: it is not."""
+    some = (one.last_seen or now for one in events if one.reason in _SCALES_UP)
+    return "scale_up" if any(now - at < _SCALE_UP_SECONDS for at in some) else ""
