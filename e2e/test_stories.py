@@ -30,7 +30,6 @@ from tessera.node.dra.slices.documents import Offer, offer, specs
 from tessera.node.dra.slices.plan import plan
 from tessera.node.sources.simulated.cards import CardDevices
 from tessera.protocol import yaml
-from tessera.protocol.configuration import webhook as config
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document
@@ -40,7 +39,7 @@ from tessera.simulation.stories.pods import Counts, Ending, Runs
 from tessera.simulation.stories.scenes import PodEnded
 from tessera.simulation.stories.stage import Backstage, Stage
 from tessera.simulation.stories.story import Delete, Nodes, Relayout, Step, Story, Submit
-from tessera.simulation.stories.table import STORIES
+from tessera.simulation.stories.table import CONFIGURATION, STORIES
 
 _KNOWN = described.known_nodes()
 _BY_NAME = {story.name: story for story in STORIES}
@@ -188,7 +187,7 @@ def objects(own_control_plane: Client, tmp_path_factory: pytest.TempPathFactory)
     cluster, folder = own_control_plane, tmp_path_factory.mktemp("stories")
     with (
         cluster.namespace("stories") as space,  # of the Lease
-        Webhook(cluster, folder, f"--namespace={space}", config=config.EXAMPLE) as webhook,
+        Webhook(cluster, folder, f"--namespace={space}", config=CONFIGURATION) as webhook,
         registered(cluster, webhook, failurePolicy="Fail"),
         Running(
             "controller",
@@ -314,7 +313,7 @@ def node_webhook(
     """The webhook on the cluster with a node."""
     folder = tmp_path_factory.mktemp("webhook")
     with (
-        Webhook(cluster_with_node, folder, config=config.EXAMPLE) as webhook,
+        Webhook(cluster_with_node, folder, config=CONFIGURATION) as webhook,
         registered(cluster_with_node, webhook, failurePolicy="Fail"),
     ):
         yield webhook

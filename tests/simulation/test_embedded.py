@@ -22,7 +22,7 @@ from tessera.simulation.node import drivers, machine
 from tessera.simulation.node.descriptions import known_nodes, parse
 from tessera.simulation.node.kubelet import Kubelet
 from tessera.simulation.stories.stage import Stage
-from tessera.simulation.stories.table import MOCK, ONE, THREE, TWO, asks, container, pod
+from tessera.simulation.stories.table import CONFIGURATION, MOCK, ONE, THREE, TWO, asks, container, pod
 
 CUT_ON_DEMAND = """
 cut:
@@ -35,7 +35,7 @@ cut:
 async def running(*nodes):
     """A cluster with these nodes, once they offer all they have."""
     async with (
-        embedded(known_nodes() | parse(CUT_ON_DEMAND), config.parse(config.EXAMPLE)) as one,
+        embedded(known_nodes() | parse(CUT_ON_DEMAND), config.parse(CONFIGURATION)) as one,
         one.client() as client,
     ):
         stage = Stage(client, one)
@@ -275,7 +275,18 @@ async def test_the_doctor_finds_it_well():
         "running": ["note"],
         "service": ["note"],
         "selection": ["warning"],  # every pod is sent: matchConditions would not be evaluated
-        **{name: ["n/a"] for name in ("configuration", "controller", "tickets", "plugin", *_DRA, "cdi")},
+        **{
+            name: ["n/a"]
+            for name in (
+                "configuration",
+                "controller",
+                "tickets",
+                "free",
+                "plugin",
+                *_DRA,
+                "cdi",
+            )
+        },
     }
     assert not any("delete" in command for one in found.values() for f in one for command in f.commands)
 

@@ -29,7 +29,7 @@ from tessera.simulation.node.descriptions import NodeSpec, known_nodes
 from tessera.simulation.stories.scenes import NodesCame
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.story import Story
-from tessera.simulation.stories.table import SOME_PODS
+from tessera.simulation.stories.table import CONFIGURATION, SOME_PODS
 
 _WIDEST: Final = 100  # columns
 _ABOUT: Final = "the embedded cluster of tessera demo"
@@ -51,7 +51,7 @@ class Pace:
 async def tell_demo(stories: list[Story], pace: Pace) -> int:
     """Tell stories on a cluster of their own; the exit code."""
     async with (
-        embedded(known_nodes(), config.parse(config.EXAMPLE)) as cluster,
+        embedded(known_nodes(), config.parse(CONFIGURATION)) as cluster,
         cluster.client() as client,
     ):
         return await _tell_all(stories, Stage(client, cluster), pace)
@@ -59,7 +59,7 @@ async def tell_demo(stories: list[Story], pace: Pace) -> int:
 
 async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str, NodeSpec] | None) -> int:
     """The same while the dashboard shows the cluster; then nodes and pods to look at, until interrupted."""
-    configuration = config.parse(config.EXAMPLE)
+    configuration = config.parse(CONFIGURATION)
     decides_by = PolicySource()
     board = Board(_ABOUT, all_admissions=True)
     nodes = {**known_nodes(), **(own or {})}
@@ -77,7 +77,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
             ask=asking(client, decides_by),
         ) as url,
     ):
-        installed = {"metadata": {"name": decides_by.name}, "data": {KEY: config.EXAMPLE}}
+        installed = {"metadata": {"name": decides_by.name}, "data": {KEY: CONFIGURATION}}
         await client.create(path_of("v1", "configmaps", namespace=decides_by.namespace), installed)
         click.echo(f"{bold(url)}  shows the cluster\n")
         stage = Stage(client, cluster)

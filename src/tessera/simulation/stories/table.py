@@ -5,11 +5,12 @@ from fractions import Fraction
 from typing import Any, Final
 
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.admission.policy import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
+from tessera.core.admission.policy import DRA_ANNOTATION, POLICY_ANNOTATION, WHEN_ANNOTATION, Dra, When
 from tessera.core.devices.capacity import Usage
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
+from tessera.protocol.configuration.webhook import EXAMPLE
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.pods import Refused, Runs, Waits
 from tessera.simulation.stories.story import (
@@ -24,6 +25,8 @@ from tessera.simulation.stories.story import (
 )
 
 ONE, TWO, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
+# What the webhook runs with: the example, and a namespace may have what is free decide.
+CONFIGURATION: Final = EXAMPLE.replace("fallback:\n", "fallback:\n  full: {enabled: true}\n", 1)
 MOCK: Final = "device.example.com/gpu"
 
 SMALL: Final = Nodes({"h200-small": {ONE: 28}})
@@ -179,6 +182,27 @@ STORIES: Final = (
                     for number in range(1, 7)
                 )
             ),
+        ),
+    ),
+    Story(
+        "full",
+        "What is free decides",
+        "The namespace asks for fallback-when: full. Nine pods ask for 2g.20gb; there are four 2g.20gb and four 1g.10gb. Once the 2g.20gb are "
+        "taken, the webhook gives 1g.10gb. The last pod finds nothing free: it stays as it is, waits, and gets the first 2g.20gb that comes free.",
+        (
+            A100,
+            Annotate(WHEN_ANNOTATION, When.FULL.value),
+            SubmitMany(
+                tuple(Submit(asks(f"infer-{n}", TWO), Runs("a100", "", {"main": {TWO: 1}})) for n in range(1, 5))
+            ),
+            SubmitMany(
+                tuple(
+                    Submit(asks(f"infer-{n}", TWO), Runs("a100", "2g.20gb->1g.10gb", {"main": {ONE: 1}}))
+                    for n in range(5, 9)
+                )
+            ),
+            Submit(asks("infer-9", TWO), Waits(f"0/1 nodes are available: 1 Insufficient {TWO}.")),
+            Delete("infer-1", then=("infer-9", Runs("a100", "", {"main": {TWO: 1}}))),
         ),
     ),
     Story(
