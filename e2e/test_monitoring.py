@@ -48,7 +48,7 @@ def _built() -> None:
 
 def test_rules_are_well_formed() -> None:
     """`promtool check rules` accepts every rule, with all its lints."""
-    assert "SUCCESS: 24 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
+    assert "SUCCESS: 25 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
 
 
 def test_alerts_fire_when_they_should() -> None:
@@ -66,7 +66,7 @@ def test_runbooks_lead_where_the_operator_publishes_them(tmp_path: Path) -> None
         (made,) = [one for one in rendered if one["kind"] == "PrometheusRule"]
         rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
         urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
-        assert len(urls) == 24
+        assert len(urls) == 25
         assert urls == {alert: f"{base}#{alert.lower()}" for alert in urls}
 
 
@@ -241,6 +241,29 @@ def test_webhook_may_not_look(
         assert fires(server, "GPUWebhookErrors").startswith("100% of admission reviews")
 
 
+def test_webhook_may_not_follow_pods(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """A webhook with `when: full` and without the right to read pods is ready, decides as with `missing`, and says so; once it may, the alert ends."""
+    cluster = cluster_with_node
+    account: Any = SimpleNamespace(kubeconfig=account_kubeconfig(cluster, node_namespace, tmp_path))
+    rules = [
+        {"apiGroups": ["", "resource.k8s.io"], "resources": [one], "verbs": ["list", "watch"]}
+        for one in ("nodes", "namespaces", "resourcequotas", "deviceclasses", "resourceslices")
+    ]
+    with (
+        granted(cluster, node_namespace, rules),
+        Webhook(account, tmp_path, config="fallback: {when: full}") as webhook,
+        watched(tmp_path, webhook=f"127.0.0.1:{webhook.metrics_port}") as server,
+    ):
+        said = fires(server, "GPUPodsNotFollowed")
+        assert said == f"GPU webhook 127.0.0.1:{webhook.metrics_port} does not know what is free."
+        path = f"{_ROLES}/clusterroles/{node_namespace}"
+        rules.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]})
+        cluster.api.patch(path, [{"op": "replace", "path": "/rules", "value": rules}], kind="json")
+        until(lambda: "GPUPodsNotFollowed" not in server.firing(), timeout=180, what="the alert ends")
+
+
 def test_webhook_may_not_publish(
     cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
 ) -> None:
@@ -301,14 +324,19 @@ def test_certificate_controller_is_gone(
         )
 
 
-@contextlib.contextmanager
-def reading_everything(cluster: Client, namespace: str) -> Iterator[None]:
+def reading_everything(cluster: Client, namespace: str) -> contextlib.AbstractContextManager[None]:
     """A namespace's account may read everything, and write Secrets; nothing else."""
-    metadata = {"name": namespace}
     rules = [
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update", "patch"]},
     ]
+    return granted(cluster, namespace, rules)
+
+
+@contextlib.contextmanager
+def granted(cluster: Client, namespace: str, rules: list[dict[str, list[str]]]) -> Iterator[None]:
+    """A namespace's account may do so much in all namespaces."""
+    metadata = {"name": namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}
     subjects = [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}]
     cluster.api.create(f"{_ROLES}/clusterroles", {"metadata": metadata, "rules": rules})

@@ -34,7 +34,7 @@ def test_documents(served, command):
     _, out, _ = command("why", "pod/p", "-n", "team", "-o", "json", "--kubeconfig", served.kubeconfig)
     found = json.loads(out)
     assert list(found) == [
-        "object", "cause", "answer", "admission", "scheduler", "nodes", "holders", "remedies", "unseen", "configuration",
+        "object", "cause", "answer", "admission", "scheduler", "patience", "nodes", "holders", "remedies", "unseen", "configuration",
     ]  # fmt: skip
     assert (found["object"], found["cause"]) == ("pod team/p", "taken")
     missing = "ConfigMap gpu-webhook/gpu-webhook is not there"

@@ -53,6 +53,7 @@ from tests.inventory.objects import config_map, policy
 PROFILES = ("1g.10gb", "2g.20gb", "3g.30gb")
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
 RECORD = "gpu-webhook.k8s.io/fallback"
+WHEN = "gpu-webhook.k8s.io/fallback-when"
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 OTHERS = {"key": "team", "value": "other", "effect": "NoSchedule"}
 H200 = {
@@ -320,8 +321,8 @@ def unplaced(store: Store) -> list[str]:
     return [one.key[1] for one in store.list(kinds.PODS) if not one.document["spec"].get("nodeName")]
 
 
-async def asked_why(server: ApiServer, name: str) -> Diagnosis:
-    gatherer = Gatherer(client_of(server), "team", decides_by=PolicySource(given=UsedPolicy()))
+async def asked_why(server: ApiServer, name: str, by: PolicySource) -> Diagnosis:
+    gatherer = Gatherer(client_of(server), "team", decides_by=by)
     return diagnose(*await gatherer.gather("pod", name), highs)
 
 
@@ -329,7 +330,10 @@ async def examined(server: ApiServer) -> Evidence:
     return await DoctorGatherer(client_of(server), Names()).gather()
 
 
-def agree(objects: Cluster, never: tuple[Lack, ...] = ()) -> None:
+DEFAULT = PolicySource(given=UsedPolicy())
+
+
+def agree(objects: Cluster, never: tuple[Lack, ...] = (), by: PolicySource = DEFAULT) -> None:
     """Ask everybody about every pod that waits; `never`: what is not the reason there."""
     server = serving(objects)
     names = unplaced(server.store)
@@ -337,10 +341,10 @@ def agree(objects: Cluster, never: tuple[Lack, ...] = ()) -> None:
     doctor = {one.pod.name: why for one, why in seen.waiting}
     told = [one.text for result in examine(seen, ("offers", "pending")) for one in result.findings]
     assert sorted(doctor) == sorted(names)
-    ask = asking(client_of(server), PolicySource(given=UsedPolicy()))
+    ask = asking(client_of(server), by)
     on_the_page = asyncio.run(ask({Key("team", name) for name in names}))
     for name in names:
-        found = asyncio.run(asked_why(server, name))
+        found = asyncio.run(asked_why(server, name, by))
         assert found.cause not in ("room", *never), "the scheduler found none"
         answer = found.answer.removeprefix(f"pod team/{name} waits: ")
         assert (doctor[name].cause, doctor[name].answer) == (found.cause, answer)
@@ -389,7 +393,7 @@ def _waiting_after(store: Store, name: str, changes: Iterable[Change]) -> list[s
 def _agrees_with_admit(store: Store, name: str, seen: Evidence, found: Diagnosis) -> None:
     cluster = seen.cluster
     document = {"apiVersion": "v1", "kind": "Pod", **store.get(kinds.PODS, name, "team").document}
-    (reviewed,) = admit_again(document, cluster.offers, Policy()).reviewed.values()
+    (reviewed,) = admit_again(document, cluster.offers, cluster.policy).reviewed.values()
     words = found.admission[-1].removeprefix("created now it ").removeprefix("enforced, it ")
     match reviewed.would:
         case Denied(message=message):
@@ -480,6 +484,51 @@ def test_everybody_says_the_same_of_full_cards(cluster: Cluster):
 def _owned(uid: str, one: Document) -> None:
     for owner in one["metadata"].get("ownerReferences", ()):
         owner["uid"] = uid
+
+
+def installed(config: str) -> Cluster:
+    """A webhook that is at work with a configuration."""
+    volumes = [{"name": "config", "configMap": {"name": "gpu-webhook"}}]
+    meta = {"name": "gpu-webhook", "namespace": "gpu-webhook"}
+    spec = {"replicas": 1, "template": {"spec": {"volumes": volumes}}}
+    return {
+        kinds.DEPLOYMENTS: [{"metadata": meta, "spec": spec, "status": {"readyReplicas": 1}}],
+        kinds.CONFIG_MAPS: [
+            *OPERATOR[kinds.CONFIG_MAPS],
+            {"metadata": meta, "data": {"config.yaml": config}},
+        ],
+    }
+
+
+@st.composite
+def by_what_is_free(draw: st.DrawFn) -> Cluster:
+    """Clusters where `full` holds for all, for some or for none; pods that fell back or not, with a mark or not, with a priority or a controller or not."""
+    cluster = draw(st.one_of(clusters(), full_cards()))
+    config = draw(
+        st.sampled_from(["when: full", "when: full, patience: 1m", "full: {enabled: true}", "patience: 1m"])
+    )
+    owner = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "name": "web", "uid": "u", "controller": True}
+    for one in cluster[kinds.PODS]:
+        if one["spec"].get("nodeName"):
+            continue
+        (main,), annotations = one["spec"]["containers"], one["metadata"]["annotations"]
+        gpus = {name: text for name, text in main["resources"]["requests"].items() if name.startswith(MIG)}
+        if draw(st.booleans()):
+            annotations["gpu-webhook.k8s.io/decided-when"] = json.dumps(
+                {"main": dict(sorted(gpus.items()))}, separators=(",", ":")
+            )
+        annotations |= draw(st.sampled_from([{}, {}, {WHEN: "full"}, {WHEN: "missing"}]))
+        one["spec"] |= draw(
+            st.sampled_from([{}, {}, {"priority": 7}, {"schedulerName": "default-scheduler"}])
+        )
+        one["metadata"] |= draw(st.sampled_from([{}, {"ownerReferences": [owner]}]))
+    return {**cluster, **installed(f"fallback: {{{config}}}")}
+
+
+@given(by_what_is_free())
+def test_everybody_says_the_same_of_what_is_free(cluster: Cluster):
+    """The same where what is free decides: nobody counts what is kept for the pod itself, and what it gets when it is created again is free."""
+    agree(cluster, by=PolicySource())
 
 
 @given(siblings_under_a_quota())

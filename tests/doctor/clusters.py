@@ -1,6 +1,7 @@
 """A cluster on which nothing is wrong, to plant faults in."""
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -173,6 +174,7 @@ async def examined(
     admission: Callable[..., Any] = admit_like_the_webhook,
     forbidden: frozenset[str] | None = frozenset(),
     metrics: str | None = None,
+    may: Mapping[str, bool] | None = None,
     age: float = DAY,
     now: float,
     names: Names | None = None,
@@ -180,13 +182,20 @@ async def examined(
 ) -> Examined:
     """Examine a cluster with these objects, which are so old.
 
-    `forbidden` names what may not be read, None forbids everything; `metrics` are what the API server's proxy gets from pods.
+    `forbidden` names what may not be read, None forbids everything; `metrics` are what the API server's proxy gets from pods,
+    `may` says by verb what the API server says of accounts; None: it does not.
     """
 
     class Guarded(ApiServer):
         async def route(self, request: Request) -> Response | Stream:
             if request.path.endswith("/proxy/metrics") and metrics is not None:
                 return text(metrics)
+            if request.path.endswith("/subjectaccessreviews") and may is not None:
+                asked = json.loads(request.body)["spec"]
+                assert asked["user"] == f"system:serviceaccount:{NAMESPACE}:default"
+                return text(
+                    json.dumps({"status": {"allowed": may[asked["resourceAttributes"]["verb"]]}}), 201
+                )
             if forbidden is None:
                 raise StatusError(403, "Forbidden", "you may not")
             return await super().route(request)

@@ -714,29 +714,6 @@ async def test_with_the_bridge_on_there_is_a_controller(config, lease, deploymen
         assert found.one("controller").commands[0].endswith("--set controller.enabled=true")
 
 
-@pytest.mark.parametrize(
-    ("lease", "runs", "text"),
-    [
-        (FRESH, "claims,patience", ""),
-        (FRESH, "claims", "its Lease gpu-webhook/tessera-controller says that it evicts no pods that wait"),
-        (LEFT_BEHIND, "patience", "its Lease gpu-webhook/tessera-controller has not been renewed by one"),
-        (None, "", "there is no Lease gpu-webhook/tessera-controller"),
-    ],
-    ids=["at work", "without patience", "dead", "never there"],
-)
-async def test_with_patience_there_is_a_controller(lease, runs, text):
-    """Who configured patience learns that nobody evicts, and why."""
-    objects = healthy(authority())
-    objects[kinds.CONFIG_MAPS][0]["data"]["config.yaml"] = "fallback: {patience: 5m}"
-    said = {"annotations": {"tessera.dev/reconcilers": runs}}
-    made = object_of("tessera-controller", spec=lease)
-    objects[kinds.LEASES] = [{**made, "metadata": {**made["metadata"], **said}}] if lease else []
-    found = await examined(objects, now=NOW)
-    told = [one.text for one in found.of("controller")]
-    assert len(told) == bool(text)
-    assert all(text in one and one.endswith("free for them (fallback.patience)") for one in told)
-
-
 @pytest.mark.parametrize("by", ["annotation", "pod"])
 async def test_where_the_bridge_is_in_use_the_controller_is_checked(by):
     """By a namespace's annotation, or by a pod that carries alternatives, whatever the configuration says."""
@@ -785,6 +762,7 @@ async def test_what_may_not_be_read_is_unseen_not_wrong():
         "configuration",
         "controller",
         "tickets",
+        "free",
         "plugin",
         "layouts",
         "silent",

@@ -88,6 +88,7 @@ def _document(found: Diagnosis, seen: Evidence) -> dict[str, Any]:
         "answer": found.answer,
         "admission": found.admission,
         "scheduler": found.scheduler,
+        "patience": found.patience,
         "nodes": found.nodes,
         "holders": [
             {"pod": one.pod, "node": one.node, "holds": one.holds, "since": _time(one.since)}
@@ -113,6 +114,7 @@ def _text(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:
         *block("end it" if found.cause == Cause.ENDING else "run it", _remedies(found, style)),
         *block("admission", found.admission),
         *block("scheduler", found.scheduler),
+        *block("patience", found.patience),
         *block("nodes", _nodes(found, style)),
         *block("held by", _holders(found, seen, style)),
         *block("not seen", [style.note(f"{what}: {why}") for what, why in unseen.items()]),

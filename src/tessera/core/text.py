@@ -54,6 +54,12 @@ def age(now: float, since: float) -> str:
     return f"for {passed} s"
 
 
+def duration(seconds: float) -> str:
+    """Seconds as a duration is written: `30s`, `1h30m`."""
+    hours, minutes, left = int(seconds) // 3600, int(seconds) // 60 % 60, int(seconds) % 60
+    return "".join(f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if n) or "0s"
+
+
 def seconds_in(text: str) -> float:
     """The seconds of a duration such as `90s` or `1h30m`; `InvalidInput` for what is none."""
     match = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?", text, re.ASCII)

@@ -20,6 +20,7 @@ from tessera.diagnosis.gather import (
     is_bridge_used,
     plugins_by_node,
     put_dra,
+    put_free,
 )
 from tessera.diagnosis.reading import Reader, read_controller, read_drivers
 from tessera.diagnosis.waiting import Cause, WaitingPods
@@ -76,21 +77,21 @@ def asking(client: Client, decides_by: PolicySource) -> Ask:
     """Ask the diagnosis about pods of a cluster; of one that waits for no GPU it has less to say than the scheduler."""
 
     async def ask(pods: Collection[Key]) -> dict[Key, str]:
-        reader = Reader(client)
+        reader, policy = Reader(client), (await decides_by.read(client)).policy
         inventory, found = await gather_cluster(
-            reader, lambda use, _: not use.node and Key(use.namespace, use.name) in pods
+            reader, policy.fallback, lambda use, _: not use.node and Key(use.namespace, use.name) in pods
         )
         dra, now = await gather_dra(reader, inventory), SYSTEM_CLOCK.wall()
         devices = await devices_for_pods(reader, dra, found)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
         offers = await gather_offers(reader, inventory)
-        policy = (await decides_by.read(client)).policy
         on = is_bridge_used(found, offers, policy)
         presences = Presences(
             controller=await read_controller(reader, decides_by.namespace, SYSTEM_CLOCK) if on else None,
             drivers=await read_drivers(reader, inventory.capacity.values(), dra.slices, dra.claims, now),
         )
         put_dra(offers, inventory, presences)
+        put_free(offers, reader, inventory, policy.fallback)
         plugged, unseen = plugins_by_node(plugins), dict(reader.unseen)
         seen = Evidence(now, inventory, offers, policy, devices, plugged, unseen, presences=presences)
         judge = WaitingPods(seen)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -28,6 +28,7 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.requests.asking import alternatives_of
+from tessera.core.requests.mark import Mark, mark_of
 from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, apply
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, request_of
@@ -47,6 +48,8 @@ def admission_of(seen: Evidence, pod: Pod, created: Pod) -> Iterator[str]:
     exempt = why_exempt(pod, seen.offers)
     if record := pod.annotations.get(RECORD_ANNOTATION, ""):
         yield f"changed when it was created: {record.replace('->', ' → ')}"
+    if mark_of(pod) is not Mark.NONE:
+        yield "decided about by what was free when it was created (gpu-webhook.k8s.io/decided-when)"
     if (claim := alternatives_of(pod)) is not None:
         yield f"its request became a claim when it was created: {claim.words}"
     for container, what in explanation.asked(created):
@@ -57,6 +60,10 @@ def admission_of(seen: Evidence, pod: Pod, created: Pod) -> Iterator[str]:
     if not explanation.asked(created):
         return
     yield from (f"rule: {rule}" for rule in explanation.rules(created, seen.offers, seen.policy))
+    with _without_room(seen, pod):
+        free = explanation.free_now(created, seen.offers, seen.policy)
+    if free:
+        yield f"free for it: {free}"
     yield from _unavailable(seen, pod)
     observes = who_observes(seen, pod)
     if observes:
@@ -160,9 +167,13 @@ def by_moving(seen: Evidence, one: SeenPod) -> Iterator[Remedy]:
 
 def _decided(seen: Evidence, pod: Pod, created: Pod, *, may_claim: bool = True) -> Decision:
     """What would be decided about a pod of the cluster if it were created now; its own room does not count."""
-    free = seen.offers.free
-    with nullcontext() if free is None else free.without_room(f"{pod.namespace}/{pod.name}"):
+    with _without_room(seen, pod):
         return decide(created, seen.offers, seen.policy, may_claim=may_claim)
+
+
+def _without_room(seen: Evidence, pod: Pod) -> AbstractContextManager[None]:
+    free = seen.offers.free
+    return nullcontext() if free is None else free.without_room(f"{pod.namespace}/{pod.name}")
 
 
 def by_enforcing(seen: Evidence, pod: Pod) -> Iterator[Remedy]:

@@ -25,6 +25,7 @@ from tessera.diagnosis.admission import (
 from tessera.diagnosis.devices import on_start
 from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, Target
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, request_of
+from tessera.diagnosis.patience.outlook import outlook
 from tessera.diagnosis.remedies.changes import Remedy, repaired
 from tessera.diagnosis.remedies.layouts import by_layout, unknown_layouts
 from tessera.diagnosis.remedies.nodes import Holder, holders_of, on_nodes
@@ -47,6 +48,7 @@ class Diagnosis:
     nodes: tuple[NodeGroup, ...] = ()
     holders: tuple[Holder, ...] = ()
     remedies: tuple[Remedy, ...] = ()  # the smallest first
+    patience: tuple[str, ...] = ()  # what becomes of it when it waits for long
     unseen: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -68,7 +70,8 @@ def _diagnosed(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
         if workload is not None and workload.state.spec.suspend:
             why = "it is suspended"
         return Diagnosis(title, Cause.NOT_CREATED, f"{title} has no pods: {why}")
-    return _of_pod(seen, target, target.pod, solve)
+    patience = tuple(outlook(seen, target.pod)) if target.pod.waits else ()
+    return replace(_of_pod(seen, target, target.pod, solve), patience=patience)
 
 
 def _refusal(seen: Evidence, workload: SeenWorkload) -> EventIn | None:

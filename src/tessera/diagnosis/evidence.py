@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import FallbackPolicy, Policy
 from tessera.core.admission.view.offers import Offers
+from tessera.core.admission.view.pods import ViewedPod
 from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
@@ -27,6 +28,8 @@ from tessera.diagnosis.nodes import (
     gpus_of,
     groups_of,
 )
+from tessera.diagnosis.patience.history import History
+from tessera.diagnosis.patience.jobs import Job
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.inventory.known import desired_layout
 from tessera.inventory.presence import Presences
@@ -47,6 +50,9 @@ class DiagnosisInventory(Inventory):
     capacity_of: dict[str, Amounts] = field(default_factory=dict)  # node → GPUs, healthy or not
     started: dict[str, str] = field(default_factory=dict)  # namespace/name of who holds GPUs → since when
     changing_since: dict[str, float] = field(default_factory=dict)  # node that mig-manager cuts → Unix time
+    viewed: dict[str, ViewedPod] | None = (
+        None  # what counts of each pod for what is free; None: that is not asked
+    )
 
     def decode_node(self, raw: bytes) -> InventoryNode:
         one = Inventory.decode_node(self, raw)
@@ -70,10 +76,13 @@ class DiagnosisInventory(Inventory):
         return use
 
 
-def diagnosis_inventory() -> DiagnosisInventory:
-    """What to read of a cluster."""
+def diagnosis_inventory(policy: FallbackPolicy = FallbackPolicy()) -> DiagnosisInventory:  # noqa: B008 # frozen
+    """What to read of a cluster; `policy` says whether it matters what is free."""
     return DiagnosisInventory(
-        lambda _: True, holds=lambda use: any(map(is_any_gpu, use.amounts)), places=True
+        lambda _: True,
+        holds=lambda use: any(map(is_any_gpu, use.amounts)),
+        places=True,
+        viewed={} if policy.full_enabled or policy.patience else None,
     )
 
 
@@ -195,6 +204,7 @@ class SeenPod:
     state: PodIn
     raw: bytes = b"{}"
     events: tuple[EventIn, ...] = ()
+    job: Job | None = None  # whose it is; None: no Job's, or it is gone
 
     @property
     def created(self) -> Pod:
@@ -262,6 +272,7 @@ class Evidence:
     unseen: Mapping[str, str] = field(default_factory=dict)  # what could not be read → why
     decided_with: str = ""  # the policy's origin, in one line
     presences: Presences = field(default_factory=Presences)  # which parts of Tessera are at work
+    history: History | None = None  # of evictions by patience; None: it is not known, or does not matter
 
     @cached_property
     def nodes(self) -> ObservedNodes:

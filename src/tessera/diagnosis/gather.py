@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.policy import Policy, is_bridge_on, may_claim
+from tessera.core.admission.policy import FallbackPolicy, Policy, is_bridge_on, may_claim
 from tessera.core.admission.view.offers import Offers
-from tessera.core.admission.view.pods import ViewedPod
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput, TesseraError
@@ -23,12 +22,14 @@ from tessera.diagnosis.evidence import (
     diagnosis_inventory,
 )
 from tessera.diagnosis.nodes import request_of
+from tessera.diagnosis.patience.reading import read_history, read_job
 from tessera.diagnosis.reading import Reader, read_controller, read_drivers, read_webhook
 from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import CALLED, POD_KINDS, collection, path_of
+from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
@@ -87,18 +88,16 @@ def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
 
 
 async def gather_cluster(
-    reader: Reader,
-    wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False,
-    viewed: list[tuple[str, ViewedPod]] | None = None,
+    reader: Reader, policy: FallbackPolicy, wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False
 ) -> tuple[DiagnosisInventory, tuple[SeenPod, ...]]:
-    """The nodes, and what pods hold and wait for; pods that are `wanted` as a whole. `viewed` gets all that counts for what is free."""
-    inventory, pods = diagnosis_inventory(), list[SeenPod]()
+    """The nodes, and what pods hold and wait for; pods that are `wanted` as a whole. Where it matters by the policy, what is free."""
+    inventory, pods = diagnosis_inventory(policy), list[SeenPod]()
 
     def begin() -> Callable[[bytes], None]:
         pods.clear()
         inventory.begin_pods()
-        if viewed is not None:
-            viewed.clear()
+        if inventory.viewed:
+            inventory.viewed.clear()
         return take
 
     def take(raw: bytes) -> None:
@@ -107,8 +106,10 @@ async def gather_cluster(
         if wanted(use, one):
             pods.append(seen_pod(one, raw))
         inventory.add(use)
-        if viewed is not None and (counts := read_viewed_pod(raw))[1] is not None:
-            viewed.append((counts[0], counts[1]))
+        if inventory.viewed is not None:
+            key, viewed = read_viewed_pod(raw)
+            if viewed is not None:
+                inventory.viewed[key] = viewed
 
     await reader.fill(NODES.name, NODES.path, {}, inventory.begin_nodes)
     with reader.reading(CONFIGURATIONS):
@@ -185,6 +186,12 @@ def is_bridge_used(pods: Iterable[SeenPod], offers: Offers, policy: Policy) -> b
     return bridged or is_bridge_on(offers.namespaces.values(), policy.fallback.dra)
 
 
+def put_free(offers: Offers, reader: Reader, inventory: DiagnosisInventory, policy: FallbackPolicy) -> None:
+    """Have decisions go by what is free where they should: by the pods, unless these could not be read."""
+    if inventory.viewed is not None and UNFINISHED_PODS.name not in reader.unseen:
+        offers.follow_pods(policy.transient_taints).replace_pods(inventory.viewed.items(), 0.0)
+
+
 def put_dra(offers: Offers, inventory: DiagnosisInventory, presences: Presences) -> None:
     """Have decisions go by the classes that there are, and by the controller: requests become claims only while it is at work."""
     offers.put_classes(inventory.dra.pools.serving, inventory.dra.pools.classes)
@@ -225,20 +232,15 @@ class Gatherer:
         if pod is not None:
             events = await self._events("Pod", pod.state.metadata.name, pod.state.metadata.uid)
             pod = replace(pod, events=events)
-        reader = self._reader
-        used = await self._decides_by.read(self._client)
-        fallback, viewed = used.policy.fallback, list[tuple[str, ViewedPod]]()
-        by_what_is_free = fallback.full_enabled or fallback.patience is not None
-        inventory, _ = await gather_cluster(reader, viewed=viewed if by_what_is_free else None)
+        reader, used = self._reader, await self._decides_by.read(self._client)
+        inventory, _ = await gather_cluster(reader, used.policy.fallback)
         dra = await gather_dra(reader, inventory)
         now = self._clock.wall()
         nodes, pods = inventory.capacity.values(), [pod] if pod else []
         drivers = await read_drivers(reader, nodes, dra.slices, dra.claims, now)
         devices = await devices_for_pods(reader, dra, pods)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        offers = await self._offers(inventory)
-        if by_what_is_free and UNFINISHED_PODS.name not in reader.unseen:
-            offers.follow_pods(fallback.transient_taints).replace_pods(viewed, 0.0)
+        offers, patient = await self._offers(inventory), used.policy.fallback.patience is not None
         installed = self._decides_by.namespace, self._decides_by.name
         bridged = pod is not None and alternatives_of(pod.pod) is not None
         on = bridged or may_claim(offers.namespaces.get(self._namespace), used.policy.fallback.dra)
@@ -249,13 +251,21 @@ class Gatherer:
             await read_webhook(reader, *installed),
             await read_controller(reader, installed[0], self._clock) if on else None,
             drivers,
+            await read_controller(reader, installed[0], self._clock, PATIENCE) if patient else None,
         )
         put_dra(offers, inventory, presences)
+        put_free(offers, reader, inventory, used.policy.fallback)
+        history = None
+        if patient and pod is not None and pod.waits:
+            history = await read_history(reader, installed[0])
+            pod = replace(pod, job=await read_job(reader, pod.state))
         unseen = {**reader.unseen, **reader.left_out()}
         if used.missing:
             unseen[CONFIGURATION] = used.missing
         plugged, told = plugins_by_node(plugins), str(used)
-        evidence = Evidence(now, inventory, offers, used.policy, devices, plugged, unseen, told, presences)
+        evidence = Evidence(
+            now, inventory, offers, used.policy, devices, plugged, unseen, told, presences, history
+        )
         return evidence, Target(pod, workload)
 
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, SeenPod | None]:

@@ -11,7 +11,6 @@ from tessera.core.kubernetes.node import Namespace, Node
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.waiting import Waiting, WaitingPods
-from tessera.inventory.presence import Presence
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
@@ -75,6 +74,9 @@ class Served:
     pod: str
     ends: float | None = None  # Unix time
     trusted: bool | None = None  # None: it does not say
+    follows_pods: bool | None = (
+        None  # and so knows what is free; None: that is not asked for, or it does not say
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +138,12 @@ class Evidence:
     controller: Workload | None = None  # the certificate controller's Deployment
     controller_pods: tuple[PodIn, ...] = ()
     bridge: bool = False  # requests may become claims somewhere, or are claims
-    patience: Presence | None = None  # who evicts pods that wait; None: nobody is to, or that is not known
     bridge_controller: Workload | None = None  # tessera controller's Deployment
     bridge_controller_pods: tuple[PodIn, ...] = ()
     secret: Secret | None = None  # behind the webhook's certificate
     ticket_key: TicketSecret | None = None  # that webhook and controller share
     served: tuple[Served, ...] = ()
+    may_follow_pods: bool | None = None  # the webhook's account; None: that is not known, or does not matter
     config: str | None = None  # Tessera's configuration, as the ConfigMap has it
     trial: Trial | None = None
     cluster: ClusterEvidence = field(default_factory=ClusterEvidence)  # by which pods are judged

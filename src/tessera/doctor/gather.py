@@ -26,6 +26,7 @@ from tessera.diagnosis.gather import (
     is_bridge_used,
     plugins_by_node,
     put_dra,
+    put_free,
 )
 from tessera.diagnosis.reading import Reader, read_controller
 from tessera.doctor.evidence import DynamicAllocation, Evidence, Names, Refusal, Scheduler, Served
@@ -49,7 +50,14 @@ from tessera.protocol.kubernetes.controllers import (
 from tessera.protocol.kubernetes.dra import ClaimTemplateIn
 from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference, decoder
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
+from tessera.protocol.kubernetes.webhook import (
+    AccessReview,
+    ConfigMap,
+    Secret,
+    Service,
+    Version,
+    WebhookConfiguration,
+)
 
 T = TypeVar("T")
 
@@ -68,6 +76,8 @@ _ENDS: Final = re.compile(
     re.MULTILINE,
 )
 _TRUSTED: Final = re.compile(r"^gpu_webhook_certificate_trusted ([01])$", re.MULTILINE)
+_FOLLOWS: Final = re.compile(r"^gpu_webhook_free_view_known ([01])$", re.MULTILINE)
+_REVIEWS: Final = path_of("authorization.k8s.io/v1", "subjectaccessreviews")
 
 
 class Gatherer:
@@ -86,13 +96,16 @@ class Gatherer:
         deployment = await self._one("deployment", Workload, _APPS, "deployments", names.webhook)
         webhook_pods = await self._pods("webhook_pods", names.webhook)
         plugins, plugin_pods = await self._daemon_sets("plugins", "plugin_pods", PLUGINS)
-        inventory, pods = await gather_cluster(reader, lambda use, pod: not use.node or pod.has_claims)
-        lists = await gather_dra(reader, inventory)
-        offers = await gather_offers(reader, inventory)
         config_map, policy = deployment.config_map() if deployment else None, Policy()
         config = await self._config_map("config", names.namespace, config_map, "config.yaml")
         with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
             policy = configuration.parse(config or "").policy
+        fallback = policy.fallback
+        inventory, pods = await gather_cluster(
+            reader, fallback, lambda use, pod: not use.node or pod.has_claims
+        )
+        lists = await gather_dra(reader, inventory)
+        offers = await gather_offers(reader, inventory)
         devices, dra = await devices_for_pods(reader, lists, pods), await self._dra(inventory, lists)
         now, configured = self._clock.wall(), path_of(*_CONFIGURATIONS, name=names.configuration)
         bridge, nodes = is_bridge_used(pods, offers, policy), inventory.capacity.values()
@@ -102,8 +115,12 @@ class Gatherer:
             webhook_of(deployment) if deployment else None,
             await read_controller(reader, names.namespace, self._clock) if bridge else None,
             drivers_of(nodes, slices, lists.claims, driver_pods, installed=bool(dra.drivers), now=now),
+            await read_controller(reader, names.namespace, self._clock, PATIENCE)
+            if fallback.patience
+            else None,
         )
         put_dra(offers, inventory, presences)
+        put_free(offers, reader, inventory, fallback)
         plugged, missed = plugins_by_node(plugin_pods), dict(reader.unseen)
         cluster = ClusterEvidence(
             now, inventory, offers, policy, devices, plugged, missed, presences=presences
@@ -122,9 +139,6 @@ class Gatherer:
             controller=await self._one("controller", Workload, _APPS, "deployments", names.controller),
             controller_pods=await self._pods("controller_pods", names.controller),
             bridge=bridge,
-            patience=None
-            if policy.fallback.patience is None
-            else await read_controller(reader, names.namespace, self._clock, PATIENCE),
             bridge_controller=await self._one(
                 "bridge_controller", Workload, _APPS, "deployments", CONTROLLER
             ),
@@ -132,6 +146,7 @@ class Gatherer:
             secret=await self._one("secret", Secret, "v1", "secrets", names.certificate_secret(deployment)),
             ticket_key=await reader.get("ticket_key", secret_path(names.namespace), TicketSecret.read),
             served=await self._served(deployment, webhook_pods),
+            may_follow_pods=await self._may_follow_pods(deployment) if fallback.full_enabled else None,
             config=config,
             trial=trial,
             cluster=cluster,
@@ -190,8 +205,33 @@ class Gatherer:
         name = f"{pod}:{port}"
         path = path_of("v1", "pods", namespace=self._names.namespace, name=name, subresource="proxy")
         text = (await self._client.get(f"{path}/metrics")).decode("utf-8", "replace")
-        ends, trusted = _ENDS.search(text), _TRUSTED.search(text)
-        return Served(pod, float(ends[1]) if ends else None, trusted[1] == "1" if trusted else None)
+        ends, trusted, follows = _ENDS.search(text), _TRUSTED.search(text), _FOLLOWS.search(text)
+        return Served(
+            pod,
+            float(ends[1]) if ends else None,
+            trusted[1] == "1" if trusted else None,
+            follows[1] == "1" if follows else None,
+        )
+
+    async def _may_follow_pods(self, deployment: Workload | None) -> bool | None:
+        """Whether the webhook's account may list and watch pods of all namespaces; asking changes nothing."""
+        account = deployment and (deployment.spec.template.spec.service_account_name or "default")
+        may = None
+        with self._reader.reading("may_follow_pods"):
+            for verb in ("list", "watch") if account else ():
+                asked = {
+                    "user": f"system:serviceaccount:{self._names.namespace}:{account}",
+                    "resourceAttributes": {"resource": "pods", "verb": verb},
+                }
+                review = {
+                    "apiVersion": "authorization.k8s.io/v1",
+                    "kind": "SubjectAccessReview",
+                    "spec": asked,
+                }
+                may = decoder(AccessReview)(await self._client.create(_REVIEWS, review)).status.allowed
+                if not may:
+                    break
+        return may
 
     async def _config_map(self, field: str, namespace: str, name: str | None, key: str) -> str | None:
         """What stands under a key of a ConfigMap; None where there is no such thing."""

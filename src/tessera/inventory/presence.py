@@ -54,6 +54,7 @@ class Presences:
     webhook: Presence | None = None
     controller: Presence | None = None
     drivers: Mapping[str, Presence] = field(default_factory=dict)  # by node, wherever one should be
+    patience: Presence | None = None  # the controller, as who evicts pods that wait for long
 
 
 def webhook_of(found: Workload) -> Presence:

@@ -1,6 +1,7 @@
 """A decision, taken apart for a person: what was asked, what holds, which nodes counted, what was tried."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.fallback.asking import ask
@@ -23,6 +24,9 @@ from tessera.core.kubernetes.node import Node, is_other, why_excluded, why_too_s
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.requests.asking import asked_profiles, complete_limits
+from tessera.core.text import first_of
+
+_MOST_NAMED: Final = 5  # candidates in one sentence
 
 
 def asked(pod: Pod) -> list[tuple[str, str]]:
@@ -70,6 +74,15 @@ def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
     if isinstance(outcome, Unmatched):
         return list(outcome.trials)
     return list(search.trials(outcome.by if isinstance(outcome, Replace) else {}, now))
+
+
+def free_now(pod: Pod, view: ClusterView, policy: Policy) -> str:
+    """What is free of what a pod may get, beside what is offered; empty where what is free does not matter for it."""
+    if view_of_free(pod, view, policy) is None:
+        return ""
+    offered = (one for one in trials(pod, view, policy) if one.offered)
+    words = dict.fromkeys(f"{short(one.candidate)} ({one.reason})" for one in offered)
+    return first_of(list(words), _MOST_NAMED)
 
 
 def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:

@@ -151,12 +151,11 @@ def service(seen: Evidence) -> Iterator[Finding]:
 def controller(seen: Evidence) -> Iterator[Finding]:
     """Where requests become claims, a controller makes the templates of the claims; with `fallback.patience` it evicts pods that wait."""
     names, found, deployment = seen.names, seen.cluster.presences.controller, seen.bridge_controller
-    patience = seen.patience
-    if patience is not None and not patience.at_work:
-        harm = "pods wait although something else is free for them (fallback.patience)"
-        yield problem(f"{patience.words(seen.now)}; {harm}", patience.command, names.logs(CONTROLLER))
+    patience = bool(seen.cluster.policy.fallback.patience)
+    if patience:
+        yield from _patience(seen)
     if not seen.bridge:
-        if patience is None:
+        if not patience:
             yield not_applicable("the bridge is off: no request becomes a claim")
     elif found is None:
         yield unseen(f"could not run: {LEASE}: {short(seen.unseen.get(LEASE, ''))}")
@@ -167,8 +166,25 @@ def controller(seen: Evidence) -> Iterator[Finding]:
             why += f", and no Deployment {names.namespace}/{CONTROLLER}"
             commands.insert(0, f"{names.upgrade} --set controller.enabled=true")
         yield problem(f"{why}; {harm}", *commands)
-    if (seen.bridge or patience is not None) and deployment is not None:
+    if (seen.bridge or patience) and deployment is not None:
         yield from replicas(deployment, seen.bridge_controller_pods, seen, usual=2)
+
+
+def _patience(seen: Evidence) -> Iterator[Finding]:
+    """Somebody evicts pods that wait for longer than their patience."""
+    names, found, deployment = seen.names, seen.cluster.presences.patience, seen.bridge_controller
+    if found is None:
+        yield unseen(f"could not run: {LEASE}: {short(seen.unseen.get(LEASE, ''))}")
+    elif not found.at_work:
+        why, commands = found.words(seen.now), [found.command, names.logs(CONTROLLER)]
+        if deployment is None and "bridge_controller" not in seen.unseen:
+            commands.insert(0, f"{names.upgrade} --set controller.enabled=true")
+        elif deployment is not None and deployment.spec.template.option("--config") is None:
+            why += ": it runs without --config"
+            commands.insert(0, f"{names.upgrade} --set controller.patience=true")
+        yield problem(
+            f"{why}; pods wait although something else is free for them (fallback.patience)", *commands
+        )
 
 
 def driver(seen: Evidence) -> Iterator[Finding]:

@@ -69,3 +69,13 @@ class Version(Part):
     major: str = ""
     minor: str = ""
     git_version: str = ""
+
+
+class AccessReviewStatus(Part):
+    allowed: bool = False
+
+
+class AccessReview(Part):
+    """What an account may do (SubjectAccessReview)."""
+
+    status: AccessReviewStatus = msgspec.field(default_factory=AccessReviewStatus)
