@@ -25,7 +25,7 @@ from benchmarks.dra import kubeconfig
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, Running, Unavailable, on_core
 from benchmarks.results import TESSERA, Results
 from benchmarks.stage import Stage
-from tessera.core.devices.transition import RECALL
+from tessera.core.devices.transition import ON_THE_WAY
 from tessera.node.sources.nvml_card import read_card
 from tessera.node.sources.nvml_library import NvmlLibrary
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -88,8 +88,8 @@ def run(stage: Stage, results: Results) -> None:
     for quantity in rounds[0]:
         results.add(RUN, *quantity, [one[quantity] for one in rounds])
     results.note(
-        f"{RUN}: the driver, the kubelet and the API server are stand-ins. A slice that is withdrawn is removed {RECALL:.0f} s later: until then a "
-        f"pod for which the kubelet had already chosen it can be given it; load average {os.getloadavg()[0]:.1f} at the end"
+        f"{RUN}: the driver, the kubelet and the API server are stand-ins. A slice that is withdrawn is removed {ON_THE_WAY:.1f} s after the kubelet's checkpoint "
+        f"has it no longer: until then a pod for which the kubelet had already chosen it can be given it; load average {os.getloadavg()[0]:.1f} at the end"
         + (", all of it with real-time priority" if os.sched_getscheduler(0) == os.SCHED_FIFO else "")
     )
 

@@ -9,23 +9,30 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from e2e.cluster import ClusterWithNode, program
+from e2e.cluster.api import Api, Object
 from e2e.cluster.processes import until
 from e2e.command import Running, tessera
 from e2e.nvidia import NVML, Driver, Slice
 from e2e.nvidia.machine import Machine
 from e2e.test_device_plugin import MIG, annotate, logged, mapped, pod, wait_allocatable
+from tessera.protocol.kubelet import checkpoint
 from tessera.protocol.mig.nodes import decode_mapping
 
 FIRST = ["2g.35gb", "2g.35gb", "3g.71gb"]
 STORY = "2g.35gb=2,3g.71gb=1"
 ONES = "1g.18gb=7"
 _ROUNDS = int(os.environ.get("TESSERA_E2E_ROUNDS", "5"))  # layouts while pods come and go
+_RACES = int(os.environ.get("TESSERA_E2E_RACES", "2"))  # layouts that pods race with
+_PODS = 12  # with each
 
 
 class Node:
@@ -413,16 +420,98 @@ def test_random_layouts_while_pods_come_and_go(
     wait_allocatable(cluster, {MIG + "1g.18gb": "0"})
 
 
-def quiet(driver: Driver) -> Callable[[], bool]:
-    """Whether the card has not changed for longer than a slice that is not wanted stays."""
-    seen, since = driver.slices(0), time.monotonic()
+@pytest.mark.timeout(60 * _RACES + 300, func_only=True)
+def test_pods_that_come_at_the_moment_of_a_cut(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """The kubelet takes pods in while the layout changes: each is rejected, or its slice stays; none has a slice that is gone."""
+    cluster, driver = cluster_with_node, Driver(tmp_path / "driver", "H200", cards=4)
+    for card in driver.cards:
+        driver.cut(card)
+    draw, ends, pods = random.Random(27), Counter[str](), f"/api/v1/namespaces/{node_namespace}/pods"
+    record = cluster.kubelet_dir / "device-plugins" / checkpoint.FILE
+    layouts = ("1g.18gb", 7), ("2g.35gb", 3)
+
+    def held() -> dict[str, set[str]]:
+        """What pods have by the kubelet's record, by their UIDs."""
+        entries = msgspec.json.decode(record.read_bytes())["Data"]["PodDeviceEntries"] or ()
+        return {one["PodUID"]: {*chain(*one["DeviceIDs"].values())} for one in entries}
+
+    def judged() -> bool:
+        """Whether the kubelet has decided about every pod."""
+        some, known = cluster.api.get(pods)["items"], held()
+        decided = [
+            one for one in some if one["status"]["phase"] == "Failed" or one["metadata"]["uid"] in known
+        ]
+        return len(decided) == _PODS
+
+    try:
+        with on_kubelet(cluster, driver, tmp_path) as running, ThreadPoolExecutor() as threads:
+            profile, number = layouts[0]
+            annotate(cluster, f"{profile}={number}")
+            wait_allocatable(cluster, {MIG + profile: str(4 * number)})
+            for turn in range(_RACES):
+                other, others = layouts[turn % 2 == 0]
+                for one in range(_PODS):
+                    late = draw.uniform(0, 1.0)
+                    threads.submit(
+                        _later, late, cluster.api, pods, never_starts(cluster, f"pod-{turn}-{one}", profile)
+                    )
+                time.sleep(0.3)
+                annotate(cluster, f"{other}={others}")
+                cluster.wait(judged, what="the kubelet's answer")
+                running.until(quiet(driver, 4.0), what="what can be cut")
+                there = {uuid(card, one) for card in driver.cards for one in driver.slices(card)}
+                for one in cluster.api.get(pods)["items"]:
+                    if one["status"]["phase"] == "Failed":
+                        ends[one["status"]["reason"]] += 1
+                    else:
+                        assert held()[one["metadata"]["uid"]] <= there
+                        ends["given"] += 1
+                cluster.kubectl("delete", "pods", "--all", "--force", "-n", node_namespace)
+                profile, number = other, others
+                wait_allocatable(cluster, {MIG + profile: str(4 * number)})
+            assert ends["given"]
+            assert ends.total() > ends["given"]
+    finally:
+        annotate(cluster, None)
+    wait_allocatable(cluster, {MIG + "1g.18gb": "0", MIG + "2g.35gb": "0"})
+
+
+def never_starts(cluster: ClusterWithNode, name: str, profile: str) -> Object:
+    """A pod that the kubelet of the node takes in, and gives a slice, and for which it then waits for a volume."""
+    made: Object = json.loads(pod(name, MIG + profile, 1))
+    made["spec"] |= {
+        "nodeName": cluster.node_name,
+        "volumes": [{"name": "none", "configMap": {"name": "none"}}],
+    }
+    return made
+
+
+def _later(seconds: float, api: Api, path: str, body: Object) -> None:
+    time.sleep(seconds)
+    api.create(path, body)
+
+
+def uuid(card: int, one: Slice) -> str:
+    """As the stand-in makes it: another one for each slice that was ever made."""
+    return f"MIG-7e55e7a0-{card:04x}-5{one.instance:03x}-8000-{one.serial:012x}"
+
+
+def quiet(driver: Driver, seconds: float = 6.0) -> Callable[[], bool]:
+    """Whether the cards have not changed for longer than a slice that is not wanted stays."""
+
+    def look() -> list[list[Slice]]:
+        return [driver.slices(card) for card in driver.cards]
+
+    seen, since = look(), time.monotonic()
 
     def condition() -> bool:
         nonlocal seen, since
-        now = driver.slices(0)
+        now = look()
         if now != seen:
             seen, since = now, time.monotonic()
-        return time.monotonic() - since > 6.0
+        return time.monotonic() - since > seconds
 
     return condition
 

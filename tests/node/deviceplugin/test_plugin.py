@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tessera.core.devices.device import Handover
+from tessera.node.deviceplugin.allocations import Allocations
 from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
 from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
 from tests.node.running import GPU, ListSource, mock_devices, offers, run, running, slices, started
@@ -609,11 +610,37 @@ def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
                 ):
                     await kubelet.admit("ml/late", {two: len(chosen)}, {two: chosen})
             with pytest.MonkeyPatch.context() as later:
-                later.setattr("tessera.node.deviceplugin.plugin.RECALL", 0.0)
+                later.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.0)
                 with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
                     await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-4-2"]})
             assert kubelet.allocatable == {two: 0, four: 2}
             assert node.transitions[-1].complete
+
+    run(story)
+
+
+def test_fault_61_a_layout_comes_while_allocate_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device was there when the kubelet asked for it, and is withdrawn before the answer: the pod gets it, it leaves with the pod."""
+
+    async def story(root: Path) -> None:
+        two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        source = ListSource(slices(2, [0, 2]))
+        async with running(source, root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+            ask = Allocations.ask
+
+            async def slow(allocations: Allocations) -> bool:
+                monkeypatch.setattr(Allocations, "ask", ask)
+                source.list = slices(4, [0, 4])
+                node.poke()
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
+                return await ask(allocations)
+
+            monkeypatch.setattr(Allocations, "ask", slow)
+            await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
+            waiting = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
+            await kubelet.until(lambda kubelet: kubelet.devices == waiting)
 
     run(story)
 

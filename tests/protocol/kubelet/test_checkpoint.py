@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.kubelet.checkpoint import CheckpointEntry, allocated, encode
+from tessera.protocol.kubelet.checkpoint import CheckpointEntry, allocated, encode, registered
 
 # as a kubelet 1.36 wrote it, with fewer devices and a shorter answer
 WRITTEN = b"""{"Data":{"PodDeviceEntries":[
@@ -23,6 +23,17 @@ def test_devices_are_read_whatever_their_numa_node() -> None:
         ("example.com/x", "b"),
         ("example.com/x", "c"),
     }
+
+
+def test_the_devices_that_the_kubelet_chooses_from() -> None:
+    """The healthy ones of every resource; a file that does not say them says nothing, and not that there are none."""
+    one = ("nvidia.com/mig-1g.10gb", "MIG-de72d594-2def-5a96-874a-77788088a691")
+    assert registered(WRITTEN) == {one}
+    assert registered(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"x":null}}}') == frozenset()
+    assert registered(encode([], {one[0]: [one[1]]})) == {one}
+    for silent in (b'{"Data":{"PodDeviceEntries":null}}', encode()):
+        with pytest.raises(InvalidInput, match="does not say which devices are registered"):
+            registered(silent)
 
 
 def test_no_entries_are_null() -> None:
@@ -56,3 +67,5 @@ def test_what_cannot_be_read_is_never_an_empty_list(data: bytes) -> None:
     """A file of another shape says nothing about devices: taken for empty it would free them all."""
     with pytest.raises(InvalidInput, match="not as the kubelet writes it"):
         allocated(data)
+    with pytest.raises(InvalidInput, match="not as the kubelet writes it"):
+        registered(data)

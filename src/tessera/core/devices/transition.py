@@ -11,9 +11,12 @@ from typing import Final
 from tessera.core.devices.device import Device
 
 # Seconds for which a device that a layout took can come back, for a pod that the kubelet chose it for before it knew. The kubelet says
-# nothing between the choice and Allocate (devicesToAllocate in its devicemanager, 1.36), so no look at it can replace the wait.
-# It takes some milliseconds; a node that is short of processor time takes longer. An Allocate that comes later is refused
+# nothing between the choice and Allocate (devicesToAllocate in its devicemanager, 1.36). An Allocate that comes later is refused
 RECALL: Final = 3.0
+# The same where the kubelet has shown that it no longer chooses the device (see deviceplugin/withdrawn.py): what is left is a call that is on
+# its way. The kubelet calls right after it chose, in the same goroutine, over a unix socket: less than a millisecond. If its processor time is
+# limited it can stand still for most of a period of the scheduler (100 ms), in which it gets time; this is three of them
+ON_THE_WAY: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class Transition:
     waiting: tuple[Device, ...] = ()  # wanted, and in the way of what is leaving
     # who uses what is leaving, by its key
     holders: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # ids that were withdrawn a moment ago, and that no pod is given any more
+    released: frozenset[str] = frozenset()
 
     @property
     def leaving(self) -> tuple[Device, ...]:

@@ -8,10 +8,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from math import inf
 from typing import Final
 
 from tessera.core.devices.device import Device, DeviceSet, by_resource
-from tessera.core.devices.transition import RECALL, Transition, transition
+from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.planning.fragmentation import CardUse, rooms
 from tessera.core.text import first_of
@@ -22,6 +24,7 @@ from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.allocations import A_POD, GRACE, Allocations, Holders
 from tessera.node.deviceplugin.endpoint import PluginEndpoint
 from tessera.node.deviceplugin.service import ResourceService
+from tessera.node.deviceplugin.withdrawn import Withdrawn
 from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.events import NodeEvents, log_health
 from tessera.node.files import PREFIX
@@ -80,7 +83,7 @@ class Plugin(Poller):
         self._published = False
         self._adopted = False  # whether it was asked which other devices of the cards pods hold
         self._wanted: Sequence[Device] = ()  # by the sources, at the last poll
-        self._removed: dict[Key, tuple[Device, float]] = {}  # by a layout a moment ago, and when
+        self._withdrawn = Withdrawn(self._folder, self._asked)
         self._unregistered = asyncio.Event()  # set when a resource may be new
         self._registered_at = time.monotonic()  # when the loop that registers last came round
 
@@ -105,6 +108,8 @@ class Plugin(Poller):
                 if self._sources.laid_out is not None:
                     tasks.create_task(self._sources.laid_out.run())
                     tasks.create_task(self._measure(self._sources.laid_out.use))
+                if self._sources.cut_for_real:
+                    tasks.create_task(self._withdrawn.watch(self._sources.changed))
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
@@ -149,7 +154,7 @@ class Plugin(Poller):
         except (InvalidInput, OSError):
             self._keep(wanted)
             raise
-        return change
+        return replace(change, released=self._withdrawn.released)
 
     async def _without_claimed(self, wanted: list[Device]) -> list[Device]:
         """What is wanted; what a claim still has on a node that moved back from DRA is unhealthy: pods must not share it."""
@@ -213,10 +218,7 @@ class Plugin(Poller):
 
         One that is gone already comes back, unless a pod has been given what lies on its slices by now.
         """
-        now = time.monotonic()
-        gone = [
-            one for key, (one, at) in self._removed.items() if key in keys - self._keys and at > now - RECALL
-        ]
+        gone = self._withdrawn.of(keys - self._keys)
         if gone and not self._bring_back(gone):
             return ()
         mine = {device.key for device in gone}
@@ -258,11 +260,14 @@ class Plugin(Poller):
             streams.send()
         return bool(streams)
 
+    def _asked(self, resource: str) -> float:
+        """When the kubelet last asked about a resource; infinite: it does now."""
+        endpoint = self._endpoints.get(resource)
+        return endpoint.service.asked if endpoint else -inf
+
     def _publish(self, devices: tuple[Device, ...]) -> None:
         log_health(self.devices if self._published else (), devices)
-        now, there = time.monotonic(), {device.key for device in devices}
-        self._removed = {key: one for key, one in self._removed.items() if one[1] > now - RECALL}
-        self._removed |= {one.key: (one, now) for one in self.devices if one.healthy and one.key not in there}
+        self._withdrawn.published(self.devices, devices)
         self.devices, self._published = devices, True
         sets = by_resource(devices)
         for resource in sets.keys() - self._endpoints.keys():

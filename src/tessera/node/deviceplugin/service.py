@@ -5,7 +5,9 @@ status with one sentence, and changes nothing.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from math import inf
 from typing import Final, TypeVar
 
 import grpc
@@ -61,6 +63,13 @@ class ResourceService:
         self._all_devices = all_devices
         self._recall = recall
         self._in_flight: set[str] = set()
+        self._questions = 0  # that are being answered
+        self._answered = -inf  # when the last one was
+
+    @property
+    def asked(self) -> float:
+        """When the kubelet's last question about this resource was answered; infinite: one is being answered."""
+        return inf if self._questions else self._answered
 
     def publish(self, devices: DeviceSet) -> None:
         """From now on this is the truth; a kubelet that listens gets all of it."""
@@ -85,6 +94,7 @@ class ResourceService:
         """Turn what is raised into a gRPC status; an unexpected error is logged and harms no other call."""
 
         async def answering(request: _Request, context: Context) -> _Response:
+            self._questions += 1
             try:
                 return await answer(request, context)
             except CannotAssign as error:
@@ -97,6 +107,9 @@ class ResourceService:
                 await context.abort(
                     grpc.StatusCode.INTERNAL, f"{self.resource}: internal error, see the plugin's log"
                 )
+            finally:
+                self._questions -= 1
+                self._answered = time.monotonic()
             raise AssertionError("abort raises")
 
         return answering
@@ -123,7 +136,8 @@ class ResourceService:
     async def _allocate(self, request: v1beta1.AllocateRequest, context: Context) -> v1beta1.AllocateResponse:
         requests = messages.requested_ids(request)
         ids = {device_id for ids in requests for device_id in ids}
-        leaving = self._recall(frozenset((self.resource, device_id) for device_id in ids))
+        keys = frozenset((self.resource, device_id) for device_id in ids)
+        leaving = {*self._recall(keys)}
         self.devices.assign(requests, leaving)
         clash = sorted(ids & self._in_flight)
         if clash:
@@ -136,8 +150,9 @@ class ResourceService:
                 holder = self._allocations.listed.get((self.resource, device_id))
                 if holder:
                     raise DuplicateDevice(f"{self.resource}: {device_id} is in use by {holder}")
+        leaving |= {*self._recall(keys)}
         assignments = self.devices.assign(requests, leaving)  # once more: the list may have changed meanwhile
-        self._allocations.holders.grant((self.resource, device_id) for device_id in ids)
+        self._allocations.holders.grant(keys)
         for assignment in assignments:
             self._metrics.allocations.add(self.resource, "granted")
             log.info("handed out: %s", ", ".join(assignment.cdi_names))

@@ -1,11 +1,12 @@
-"""`kubelet_internal_checkpoint`: the kubelet's own record of which devices it has allocated.
+"""`kubelet_internal_checkpoint`: the kubelet's own record of which devices it has allocated, and which it can choose from.
 
 The kubelet reads it when it starts, before it serves anything, and writes it whole after every allocation and every message
 of ListAndWatch: `{"Data": {"PodDeviceEntries": [{"PodUID": …, "ContainerName": …, "ResourceName": …, "DeviceIDs":
-{"-1": ["id"]}, "AllocResp": …}], "RegisteredDevices": …}, "Checksum": …}`, device ids by NUMA node.
+{"-1": ["id"]}, "AllocResp": …}], "RegisteredDevices": {"resource": ["id"]}}, "Checksum": …}`. The ids of `DeviceIDs` are by NUMA node,
+those of `RegisteredDevices` are the healthy ones.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -35,21 +36,38 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
 
 
 def allocated(data: bytes) -> frozenset[tuple[str, str]]:
-    try:
-        entries = _DECODER.decode(data).data.pod_device_entries
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{FILE}: not as the kubelet writes it: {error}") from error
+    """What containers have, by resource and id."""
     return frozenset(
         (entry.resource_name, device_id)
-        for entry in entries or ()
+        for entry in _decoded(data).pod_device_entries or ()
         for ids in entry.device_ids.values()
         for device_id in ids
     )
 
 
-def encode(entries: Iterable[CheckpointEntry]) -> bytes:
-    """A checkpoint with these entries; for stand-ins of the kubelet."""
-    return msgspec.json.encode(_Checkpoint(_Data(list(entries) or None)))
+def registered(data: bytes) -> frozenset[tuple[str, str]]:
+    """What the kubelet chooses from when a pod comes, by resource and id."""
+    devices = _decoded(data).registered_devices
+    if devices is None:
+        raise InvalidInput(f"{FILE}: does not say which devices are registered")
+    return frozenset((resource, device_id) for resource, ids in devices.items() for device_id in ids or ())
+
+
+def encode(
+    entries: Iterable[CheckpointEntry] = (), registered_devices: Mapping[str, list[str]] | None = None
+) -> bytes:
+    """A checkpoint with these entries and devices; for stand-ins of the kubelet."""
+    devices: dict[str, list[str] | None] | None = None
+    if registered_devices is not None:
+        devices = {**registered_devices}
+    return msgspec.json.encode(_Checkpoint(_Data(list(entries) or None, devices)))
+
+
+def _decoded(data: bytes) -> _Data:
+    try:
+        return _DECODER.decode(data).data
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"{FILE}: not as the kubelet writes it: {error}") from error
 
 
 _DECODER: Final = msgspec.json.Decoder(_Checkpoint)

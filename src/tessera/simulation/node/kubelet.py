@@ -3,7 +3,7 @@
 It serves Registration and PodResources on unix sockets, listens to every plugin's ListAndWatch, counts what is
 allocatable, and asks plugins for devices when a pod comes. Like the real one it deletes all sockets in its folder when
 it starts, refuses a socket that it is connected to already, and takes a plugin whose stream ends for gone until it registers
-again. It keeps what it has allocated in a checkpoint on disk; pods that have ended leave the checkpoint when a client asks
+again. It keeps what it has allocated, and the healthy devices, in a checkpoint on disk; pods that have ended leave the checkpoint when a client asks
 PodResources and the kubelet knows every pod. A test can stop it, have it hang up on a plugin, and restart it so that it does not
 know its pods yet.
 """
@@ -284,7 +284,11 @@ class Kubelet:
             for resource, ids in held.items()
         ]
         temporary = self.folder / f".{checkpoint.FILE}"
-        temporary.write_bytes(checkpoint.encode(entries))
+        healthy = {
+            resource: [name for name, well in devices.items() if well]
+            for resource, devices in self.devices.items()
+        }
+        temporary.write_bytes(checkpoint.encode(entries, healthy))
         temporary.replace(self.folder / checkpoint.FILE)
 
     async def _changed(self) -> None:

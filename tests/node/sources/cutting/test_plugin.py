@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.nodes import decode_mapping, gpu_node, present_layout
 from tessera.simulation.control_plane.kinds import NODES, RESOURCE_SLICES
-from tessera.simulation.node.kubelet import Kubelet
+from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.node.running import TICK, run, started
 from tests.node.sources.cutting.fake import FakeCard, FakeDriver
@@ -37,9 +38,14 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     fake = FakeDriver(FakeCard())
     monkeypatch.setattr("tessera.node.sources.nvml_library.NvmlLibrary", lambda: fake)
     monkeypatch.setattr("tessera.node.sources.cutting.library.NvmlDriver", lambda: fake)
-    for module in ("deviceplugin.plugin", "sources.cutting.cuts"):
-        monkeypatch.setattr(f"tessera.node.{module}.RECALL", 0.1)
+    recall(monkeypatch, 0.1)
     return fake
+
+
+def recall(monkeypatch: pytest.MonkeyPatch, seconds: float, on_the_way: float = 0.3) -> None:
+    for module in ("deviceplugin.withdrawn", "sources.cutting.cuts"):
+        monkeypatch.setattr(f"tessera.node.{module}.RECALL", seconds)
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.ON_THE_WAY", on_the_way)
 
 
 @asynccontextmanager
@@ -108,6 +114,62 @@ def test_the_annotation_cuts_the_card(driver: FakeDriver) -> None:
             assert REASON not in it.annotations
 
     run(story)
+
+
+def test_the_kubelets_checkpoint_shortens_the_wait(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cut comes once the kubelet has written that it no longer offers the slices; one that it asks for before stays, after that it is refused."""
+    recall(monkeypatch, 100.0)
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotations={RUNAI_CONFIG: "2g.35gb=2,3g.71gb=1"}) as it:
+            await it.kubelet.until(has(twos=2, threes=1))
+            await it.annotate("1g.18gb=7")
+            await it.kubelet.until(has())
+            await it.kubelet.admit("ml/late", {THREE: 1}, {THREE: ["MIG-0-3-0"]})
+            await it.kubelet.until(has(ones=4))
+            assert {1, 2}.isdisjoint(driver.fakes["GPU-0"].instances)
+            assert 3 in driver.fakes["GPU-0"].instances
+            with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
+                await it.kubelet.admit("ml/later", {TWO: 1}, {TWO: ["MIG-0-1-0"]})
+            assert has(ones=4)(it.kubelet)
+
+    run(story)
+
+
+def test_no_pod_gets_a_slice_that_is_removed(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods for which the kubelet chose a slice before the layout changed, and which it asks for at any moment of the cut: refused, or their slice stays."""
+    recall(monkeypatch, 0.2, on_the_way=0.02)
+    card, draw, ends = driver.fakes["GPU-0"], random.Random(27), {"given": 0, "refused": 0}
+    monkeypatch.setattr("tessera.node.deviceplugin.plugin.GRACE", 0.0)
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotations={RUNAI_CONFIG: "1g.18gb=4"}) as it:
+            await it.kubelet.until(has(ones=4))
+            for number in range(8):
+                text, counted = (("1g.18gb=4", has(ones=4)), ("2g.35gb=3", has(twos=3)))[number % 2 == 0]
+                before = [(resource, name) for resource, some in it.kubelet.devices.items() for name in some]
+                await it.annotate(text)
+                for resource, name in draw.sample(before, 2):
+                    await asyncio.sleep(draw.uniform(0, 0.06))
+                    try:
+                        await it.kubelet.admit(f"ml/{number}-{name}", {resource: 1}, {resource: [name]})
+                        ends["given"] += 1
+                    except AdmissionFailed:
+                        ends["refused"] += 1
+                for _ in range(10):
+                    there = {card.uuid_of(one) for one in card.instances}
+                    for containers in it.kubelet.pods.values():
+                        for held in containers.values():
+                            assert {name for some in held.values() for name in some} <= there
+                    await asyncio.sleep(0.01)
+                for pod in [*it.kubelet.pods]:
+                    await it.kubelet.remove(pod)
+                await it.kubelet.until(counted)
+
+    run(story)
+    assert all(ends.values()), ends
 
 
 def test_not_where_nvidias_mig_manager_is(driver: FakeDriver) -> None:

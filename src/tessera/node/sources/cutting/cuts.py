@@ -1,7 +1,7 @@
 """Which cards are cut now: what may go, what is at work, what is tried again, and what NVML refused.
 
-A GPU instance may go when none of its devices can be in a pod's hands: the plugin no longer publishes them, and has not for so
-long that none can come back for a pod that the kubelet chose it for.
+A GPU instance may go when none of its devices can be in a pod's hands: the plugin no longer publishes them, and says that none can come
+back for a pod that the kubelet chose it for, or has not published them for so long that none can.
 """
 
 import asyncio
@@ -53,7 +53,8 @@ class Cuts:
         # cards that a killed process was cutting, and what they were before
         self.unfinished: dict[str, Cut] = {}
         self._begun: set[str] = set()
-        self._absent: dict[str, float] = {}  # ids that are on a card and not published, and since when
+        # ids that are on a card and not published, and since when; minus infinity: they cannot come back
+        self._absent: dict[str, float] = {}
 
     @property
     def failed(self) -> dict[str, str]:
@@ -76,11 +77,15 @@ class Cuts:
         """Another layout is desired: what was refused may be possible now."""
         self._failed, self._later = {}, {}
 
-    def published(self, cards: Iterable[NvmlCard], devices: Iterable[Device]) -> None:
-        """These and no others can be given to pods from now on, or are held by them."""
+    def published(
+        self, cards: Iterable[NvmlCard], devices: Iterable[Device], released: frozenset[str] = frozenset()
+    ) -> None:
+        """These and no others are published to pods from now on, or held by them; those `released` were, and cannot come back."""
         now, there = self._clock(), {one.id for one in devices}
         ids = {name for card in cards for name in ids_on(card)}
-        self._absent = {name: self._absent.get(name, now) for name in ids - there}
+        self._absent = {
+            name: -inf if name in released else self._absent.get(name, now) for name in ids - there
+        }
 
     def reason(self, uuid: str) -> str:
         """What keeps a card from being cut, besides pods; empty: nothing."""

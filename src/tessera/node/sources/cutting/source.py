@@ -146,7 +146,7 @@ class CutSource:
             return
         if isinstance(result, Transition):
             self._published = result.devices
-            self._cuts.published(cards, result.devices)
+            self._cuts.published(cards, result.devices, result.released)
             self._cuts.start(self._goals(), cards, self._products, self._gpus.close)
         status = self._status(decided, result)
         if status != self.status:
