@@ -22,10 +22,12 @@ class Contested(Cluster):
         self._greed = greed  # seconds for which they keep it
         self.waited = {}  # owner → how long its pods had waited when they were evicted
         self.when = []
+        self.refused = 0
 
     def evict(self, key, uid, version):
         before = self.pods.get(key)
         if before is None or not super().evict(key, uid, version):
+            self.refused += 1
             return False
         self.waited.setdefault(before.owner, []).append(self.clock.now - (before.since or 0))
         self.when.append(self.clock.now)
@@ -86,6 +88,15 @@ def test_several_replicas(offered, schedule, several, controller_delay, greed):
     controller = with_patience(offered, controller_delay)
     cluster, _ = play(offered, schedule, several, partial(Contested, greed=greed), controller)
     check(cluster)
+
+
+def test_who_has_started_is_not_evicted():
+    """The controller has not heard yet that a pod got its node, and wants to evict it: the API server refuses, and the pod runs on."""
+    offered = [("n", {RESOURCES[1]: 1, RESOURCES[2]: 1})]
+    schedule = [Job(0, 2, 1, 50), Job(0, 1, 1, 45), Job(0, 2, 1, 100)]
+    cluster, _ = play(offered, schedule, [0.05], Contested, with_patience(offered, 8.0))
+    assert (cluster.refused, cluster.evicted) == (1, [])
+    assert round(cluster.started["job-2"][0]) == 50
 
 
 def test_no_owner_is_evicted_for_ever():
