@@ -16,7 +16,7 @@ def plot(file: Path, title: str, x_label: str, y_label: str, lines: dict[str, Po
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogFormatter
 
     # the same results give the same file, and text stays text
     with mpl.rc_context({"svg.hashsalt": title, "svg.fonttype": "none", "font.family": "sans-serif"}):
@@ -36,6 +36,7 @@ def plot(file: Path, title: str, x_label: str, y_label: str, lines: dict[str, Po
         axes.set_title(title, loc="left", fontweight="bold")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         axes.grid(color="#dddddd")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
