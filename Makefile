@@ -45,6 +45,7 @@ e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBEC
 
 e2e-soak: $(READY) ## On a real Kubernetes, kill the DRA driver 200 times and cut cards 20 times while pods come and go (15 minutes)
 	@TESSERA_E2E_KILLS=200 TESSERA_E2E_ROUNDS=20 $(BIN)/python -m pytest e2e/test_dra.py e2e/test_real_cards.py -k "killed_at_random or random_layouts"
+	@TESSERA_E2E_NODES=20 TESSERA_E2E_LEADERS=20 $(BIN)/python -m pytest e2e/test_layouts.py -k leaders_are_killed
 
 cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it running
 	@$(BIN)/python -m e2e.cluster up

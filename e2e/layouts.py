@@ -44,6 +44,7 @@ class StandInCutter:
         self.refuses: Refusal = lambda node, text: ""  # why it does not take this one
         self.dead: set[str] = set()  # nodes where nobody answers
         self.cuts: Counter[tuple[str, str]] = Counter()  # by node and layout
+        self.steps = 0  # changes of nodes that were cordoned by a rollout
         self.most_cordoned = 0  # by rollouts, at the same time
         self._cordoned: set[str] = set()
         self._cluster, self._pool = cluster, pool
@@ -76,6 +77,7 @@ class StandInCutter:
 
     def _see(self, node: Object) -> None:
         name, asked = node["metadata"]["name"], _asked(node)
+        self.steps += name in self._cordoned
         ours = ROLLOUT in node["metadata"].get("annotations", {})
         (self._cordoned.add if ours else self._cordoned.discard)(name)
         self.most_cordoned = max(self.most_cordoned, len(self._cordoned))

@@ -27,9 +27,7 @@ class ControllerMetrics:
         self.writes = Counts("what", known=[("make",), ("mark",), ("remove",), ("record",)])
         self._fallbacks = Counts("from", "to")
         self.failures = Counts("what")
-        self.layout_nodes: Callable[[], Mapping[tuple[str, ...], int]] | None = (
-            None  # by state; None: no MigLayouts
-        )
+        self.layout_nodes: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by state
         self.rollouts = Counts("result")
 
     def fell_back(self, asked: str, given: str) -> None:
@@ -54,11 +52,10 @@ class ControllerMetrics:
         if self.webhook_seen is not None:
             yield from self._of_patience(self.webhook_seen())
         yield self.failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
-        if self.layout_nodes is not None:
-            text = "Nodes of MigLayouts, by how they stand to their layout."
-            yield labelled(f"{_PREFIX}_layout_nodes", "gauge", text, ("state",), self.layout_nodes())
-            text = "Rollouts of layouts to nodes that ended, by how."
-            yield self.rollouts.family(f"{_PREFIX}_layout_rollouts_total", text)
+        text = "Nodes of MigLayouts, by how they stand to their layout."
+        yield labelled(f"{_PREFIX}_layout_nodes", "gauge", text, ("state",), self.layout_nodes())
+        text = "Rollouts of layouts to nodes that ended, by how."
+        yield self.rollouts.family(f"{_PREFIX}_layout_rollouts_total", text)
         text = "Events by what became of them."
         yield labelled(f"{_PREFIX}_events_total", "counter", text, ("result",), self.events())
         text, version = "The version that runs.", {(__version__,): 1}

@@ -163,6 +163,7 @@ class LayoutCluster:
         """Start a leader."""
         client = Client(self.server.cluster, clock=FastClock(), user_agent=identity)
         metrics = self.metrics[identity] = ControllerMetrics()
+        metrics.leads = lambda: True
         recorder = Recorder(client, "test")
         one = LayoutReconciler(client, recorder, metrics, identity)
 

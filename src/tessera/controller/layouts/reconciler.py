@@ -72,7 +72,9 @@ class LayoutReconciler:
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._verdict)
-        metrics.layout_nodes = lambda: {(one.lower(),): self._states.get(one, 0) for one in State}
+        metrics.layout_nodes = lambda: {
+            (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State
+        }
 
     async def follow(self) -> None:
         await self.follower.run()
