@@ -185,9 +185,12 @@ def full_node(
 def test_who_waited_moves_and_nobody_else_is_touched(
     control_plane: Client, namespace: str, world: Path
 ) -> None:
-    """A Deployment of ten, a StatefulSet and two Jobs wait on a full node; slices come free. One leader is stopped, the next one killed."""
+    """A Deployment of ten, a StatefulSet and two Jobs wait on a full node; slices come free, more than are needed. One leader is stopped, the next one killed.
+
+    Who is left alone: a Job that would pay, a bare pod, a pod of a gang, and one for which an autoscaler brings a node.
+    """
     cluster = control_plane
-    with full_node(cluster, namespace, "patience", ones=13, twos=3) as free, contextlib.ExitStack() as stack:
+    with full_node(cluster, namespace, "patience", ones=17, twos=3) as free, contextlib.ExitStack() as stack:
         held = pods(cluster, namespace).keys()
         cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", workload("web", 10))
         sets = workload("set", 2, podManagementPolicy="Parallel", serviceName="set")
@@ -197,11 +200,19 @@ def test_who_waited_moves_and_nobody_else_is_touched(
             cluster.api.create(jobs, made)
         cluster.api.create(pods_path(namespace), {"metadata": {"name": "bare"}, "spec": template()["spec"]})
 
+        for name, labels in (("gang", {"jobset.sigs.k8s.io/jobset-name": "gang"}), ("scaling", {})):
+            made = workload(name, 1)
+            made["spec"]["template"]["metadata"]["labels"].update(labels)
+            cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", made)
+
         def waiting() -> dict[str, Object] | None:
             found = {uid: one for uid, one in pods(cluster, namespace).items() if waits(one)}
-            return found if len(found) == 15 else None
+            return found if len(found) == 17 else None
 
-        before = cluster.wait(waiting, what="fifteen pods that wait")
+        before = cluster.wait(waiting, what="seventeen pods that wait")
+        for one in before.values():
+            if one["metadata"]["name"].startswith("scaling"):
+                _scale_up(cluster, one)
         assert {asks(one) for one in before.values()} == {TWO}
         quick = {"evictions": 100}
         first = stack.enter_context(start(world, "first", **quick))
@@ -232,10 +243,11 @@ def test_who_waited_moves_and_nobody_else_is_touched(
         assert Counter(map(owner, found.values())) == {"ReplicaSet": 10, "StatefulSet": 2, "Job": 1}
         assert all(MARK in one["metadata"]["annotations"] for one in found.values())
 
+        time.sleep(2.0)  # ten plans, with four slices free
         after = pods(cluster, namespace)
-        assert len(after) == len(held) - 13 + 15
+        assert len(after) == len(held) - 17 + 17
         stayed = [one["metadata"]["name"] for uid, one in after.items() if uid in before]
-        assert sorted(name.partition("-")[0] for name in stayed) == ["bare", "pays"]
+        assert sorted(name.partition("-")[0] for name in stayed) == ["bare", "gang", "pays", "scaling"]
         counted = {
             one["metadata"]["name"]: one["status"].get("failed", 0) for one in cluster.api.get(jobs)["items"]
         }
@@ -246,6 +258,23 @@ def test_who_waited_moves_and_nobody_else_is_touched(
         events = cluster.api.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector="reason=GPUPatience")
         told = Counter(one["involvedObject"]["name"] for one in events["items"])
         assert told["bare"] >= 1
+
+
+def _scale_up(cluster: Client, pod: Object) -> None:
+    """What the cluster-autoscaler says on a pod for which it brings a node."""
+    metadata = pod["metadata"]
+    about = {name: metadata[name] for name in ("name", "namespace", "uid")}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    event = {
+        "metadata": {"generateName": "scale-up-"},
+        "involvedObject": {"kind": "Pod", "apiVersion": "v1", **about},
+        "reason": "TriggeredScaleUp",
+        "message": "pod triggered scale-up",
+        "lastTimestamp": now,
+        "firstTimestamp": now,
+        "type": "Normal",
+    }
+    cluster.api.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event)
 
 
 def test_a_flood_of_waiting_pods(control_plane: Client, world: Path) -> None:
