@@ -94,13 +94,14 @@ def test_walks(step):
 
 
 def test_there_are_walks():
-    """An admission, an allocation, both kinds of claims and a layout change are walked, in steps."""
+    """An admission, an allocation, both kinds of claims, a layout change and an eviction are walked, in steps."""
     assert [title for title, _ in WALKS] == [
         "One admission",
         "One allocation",
         "One claim (DRA)",
         "One pod that becomes a claim",
         "One layout change",
+        "One pod that waits for too long",
     ]
     assert all(len(re.findall(r"^\d+\. ", text, re.MULTILINE)) >= 6 for _, text in WALKS)
 
