@@ -1,13 +1,18 @@
-"""A stand-in for the device plugin on nodes that are only objects: it answers to layouts as the plugin does, in state and in what is allocatable."""
+"""Layouts kept by the controller, beside a cluster; and a stand-in for the device plugin on nodes that are only objects, which answers to layouts as
+the plugin does, in state and in what is allocatable."""
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from e2e.bridge import NAMESPACE, rights
 from e2e.cluster.api import ApiError, Object
-from e2e.cluster.client import Client
+from e2e.cluster.client import Client, condition_of
+from e2e.command import Running
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.product import product_named
 from tessera.protocol.mig import documents as mig
@@ -15,6 +20,8 @@ from tessera.protocol.mig.rollouts import ROLLOUT
 
 Refusal = Callable[[str, str], str]
 NODES = "/api/v1/nodes"
+LAYOUTS = "/apis/tessera.dev/v1alpha1/miglayouts"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CARDS = [product_named("H200")] * 2
 LABELS = {
     "nvidia.com/gpu.product": "NVIDIA-H200",
@@ -35,6 +42,46 @@ def add_gpu_node(cluster: Client, name: str, pool: str) -> None:
     labels = {**LABELS, "pool": pool, mig.CONFIG_STATE: "success"}
     has = mig.read_layout(BEFORE, CARDS).resources()
     cluster.add_node(name, allocatable=dict(has), labels=labels, annotations={mig.RUNAI_CONFIG: BEFORE})
+
+
+def mig_layout(name: str, pool: str = "none", **spec: Any) -> Object:
+    """A MigLayout for the nodes of a pool."""
+    return {
+        "apiVersion": "tessera.dev/v1alpha1",
+        "kind": "MigLayout",
+        "metadata": {"name": name},
+        "spec": {"nodeSelector": {"pool": pool}, "layouts": [{"perCard": {"1g.18gb": 4}}], **spec},
+    }
+
+
+@contextmanager
+def definitions(cluster: Client, folder: Path, **values: Any) -> Iterator[None]:
+    """What the chart makes with `layouts.enabled`: the definition, and the controller's rights and policies."""
+    with rights(cluster, folder, layouts={"enabled": True, **values}):
+        served = lambda one: one and condition_of(one, "Established").get("status") == "True"  # noqa: E731
+        name = "miglayouts.tessera.dev"
+        cluster.wait_for(_DEFINITIONS, name, served, what="the definition")
+        yield
+    cluster.wait_gone(_DEFINITIONS, name)
+
+
+def start_controller(folder: Path, number: int = 0) -> Running:
+    """`tessera controller --layouts` with the rights that the chart gives it."""
+    config = folder / "kubeconfig-of-the-controller"
+    options = (f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text")
+    return Running("controller", *options, "--metrics-listen=none", log=folder / f"controller-{number}.log")
+
+
+@contextmanager
+def kept(cluster: Client, folder: Path, layout: Object, **values: Any) -> Iterator[Callable[[str], str]]:
+    """A MigLayout, and a controller that keeps it; a function that tells the reason of one of its conditions that hold."""
+    with definitions(cluster, folder, **values), start_controller(folder):
+        path = f"{LAYOUTS}/{layout['metadata']['name']}"
+        cluster.api.create(LAYOUTS, layout)
+        try:
+            yield lambda type_: condition_of(cluster.api.get(path), type_).get("status", "")
+        finally:
+            cluster.api.delete(path)
 
 
 class StandInCutter:

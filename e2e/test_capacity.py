@@ -12,6 +12,7 @@ from e2e.cluster import Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.client import unschedulable_message
 from e2e.command import tessera
+from e2e.layouts import kept, mig_layout
 from e2e.test_device_plugin import EXAMPLES, MIG, annotate, plugin, pod, wait_allocatable
 from tessera.core.kubernetes.quantity import Quantity
 
@@ -217,6 +218,35 @@ def test_apply_really_changes_the_node(
             found = capacity(cluster, "-l", f"kubernetes.io/hostname={cluster.node_name}")
             assert found["total"][MIG + "1g.10gb"]["available"] == "28"
             assert found["room"]["7g.70gb"] == {"free": 0, "beside": 0, "recut": 4, "lost": 4}
+    finally:
+        annotate(cluster, None)
+    wait_allocatable(cluster, {MIG + "1g.10gb": "0"})
+
+
+def test_a_mig_layout_changes_the_node(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """A MigLayout on a node with Tessera's device plugin: the pod that holds a device which goes is evicted, the kubelet offers the new
+    devices, and the node is uncordoned."""
+    cluster = cluster_with_node
+    annotate(cluster, None)
+    try:
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            wait_allocatable(cluster, {MIG + "2g.20gb": "8", MIG + "3g.30gb": "4"})
+            cluster.apply(pod("holder", MIG + "3g.30gb", 1), namespace=node_namespace)
+            cluster.wait_for_pod_phase("holder", "Running", namespace=node_namespace)
+            layout = mig_layout("real", layouts=[{"perCard": {"1g.10gb": 7}}])
+            layout["spec"]["nodeSelector"] = {"kubernetes.io/hostname": cluster.node_name}
+            layout["spec"]["rollout"] = {"whenInUse": "Drain"}
+            with kept(cluster, tmp_path, layout) as condition:
+                cluster.wait(lambda: condition("Ready") == "True", what="the layout on the node")
+                wait_allocatable(cluster, {MIG + "1g.10gb": "28", MIG + "2g.20gb": "0"}, timeout=1.0)
+                assert cluster.api.find(f"{pods_path(node_namespace)}/holder") is None
+                node = cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")
+                assert not node["spec"].get("unschedulable")
+                where = f"--kubeconfig={cluster.kubeconfig}"
+                refused = tessera("mig", "apply", where, "2g.20gb=3", cluster.node_name, "--yes")
+                assert (refused.returncode, "MigLayout real keeps its layout" in refused.stdout) == (1, True)
     finally:
         annotate(cluster, None)
     wait_allocatable(cluster, {MIG + "1g.10gb": "0"})

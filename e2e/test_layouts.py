@@ -9,17 +9,23 @@ from typing import Any
 
 import pytest
 
-from e2e.bridge import NAMESPACE, rights
+from e2e.bridge import NAMESPACE
 from e2e.cluster import Client, pods_path
 from e2e.cluster.api import Object
-from e2e.cluster.client import condition_of
-from e2e.command import Running, tessera
-from e2e.layouts import NODES, StandInCutter, add_gpu_node
+from e2e.command import tessera
+from e2e.layouts import (
+    LAYOUTS,
+    NODES,
+    StandInCutter,
+    add_gpu_node,
+    definitions,
+    mig_layout,
+    start_controller,
+)
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
 
 MIG = "nvidia.com/mig-"
 HALF = MIG + "3g.71gb"
-LAYOUTS = "/apis/tessera.dev/v1alpha1/miglayouts"
 # `make e2e-soak` takes more of each
 COUNT = int(os.environ.get("TESSERA_E2E_NODES", "6"))
 LEADERS = int(os.environ.get("TESSERA_E2E_LEADERS", "3"))
@@ -92,21 +98,8 @@ def test_drained_as_far_as_budgets_allow(control_plane: Client, pool: str) -> No
 def installed(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the chart makes with `layouts.enabled`, and a kubeconfig of the controller's account in that folder."""
     folder = tmp_path_factory.mktemp("layouts")
-    with rights(control_plane, folder, layouts={"enabled": True}):
-        definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        served = lambda one: one and condition_of(one, "Established").get("status") == "True"  # noqa: E731
-        control_plane.wait_for(definition, "miglayouts.tessera.dev", served, what="the definition")
+    with definitions(control_plane, folder):
         yield folder
-
-
-def mig_layout(name: str, pool: str = "none", **spec: Any) -> Object:
-    chosen = {"nodeSelector": {"pool": pool}, "layouts": [{"perCard": {"1g.18gb": 4}}], **spec}
-    return {
-        "apiVersion": "tessera.dev/v1alpha1",
-        "kind": "MigLayout",
-        "metadata": {"name": name},
-        "spec": chosen,
-    }
 
 
 @pytest.mark.parametrize(
@@ -170,13 +163,6 @@ def test_kubectl_habits(control_plane: Client, installed: Path) -> None:
     assert cluster.api.find(f"{LAYOUTS}/habits") is None
 
 
-def start_controller(cluster: Client, folder: Path, number: int) -> Running:
-    """`tessera controller --layouts` with the rights that the chart gives it."""
-    config = folder / "kubeconfig-of-the-controller"
-    options = (f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text")
-    return Running("controller", *options, "--metrics-listen=none", log=folder / f"controller-{number}.log")
-
-
 def test_fault_37_a_rollout_whose_leaders_are_killed(
     control_plane: Client, installed: Path, pool: str, tmp_path: Path
 ) -> None:
@@ -196,7 +182,7 @@ def test_fault_37_a_rollout_whose_leaders_are_killed(
     with StandInCutter(cluster, pool) as cutter:
         cutter.refuses = lambda node, text: "no room" if node == names[1] and "1g.18gb" in text else ""
         rollout = {"maxUnavailable": AT_ONCE, "whenInUse": "Drain", "drainTimeout": "2m", "timeout": "2m"}
-        paused = controller = start_controller(cluster, installed, 0)
+        paused = controller = start_controller(installed, 0)
         try:
             cluster.api.create(LAYOUTS, mig_layout(pool, pool, rollout=rollout))
             cluster.wait(lambda: condition("Degraded").get("status") == "True", what="the failure")
@@ -228,7 +214,7 @@ def test_fault_37_a_rollout_whose_leaders_are_killed(
                 else:
                     controller.kill()
                 cluster.api.delete(LEASE)  # or it would hold for 15 seconds
-                controller = start_controller(cluster, installed, number)
+                controller = start_controller(installed, number)
             cluster.wait(lambda: condition("Ready").get("status") == "True", what="all nodes ready")
             cluster.wait(lambda: not status()["updating"], what="all slots given back")
             paused.process.send_signal(signal.SIGCONT)

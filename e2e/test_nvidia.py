@@ -9,6 +9,7 @@ import pytest
 
 from e2e.cluster import ClusterWithNode
 from e2e.command import tessera
+from e2e.layouts import kept, mig_layout
 from e2e.nvidia import NVML, Driver
 from e2e.nvidia.node import CONFIG, STATE, NvidiaNode
 from e2e.test_device_plugin import pod
@@ -226,3 +227,16 @@ def test_what_mig_manager_leaves_paused(h200: NvidiaNode, node_namespace: str) -
     done = tessera("mig", "plan", "--from-pending", "--apply", "--yes", kubeconfig, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace)
+
+
+def test_a_mig_layout(h200: NvidiaNode, tmp_path: Path) -> None:
+    """A MigLayout on a node that mig-manager cuts: the controller, with the chart's rights, adds a configuration to the ConfigMap, writes the label again
+    until mig-manager has it, and uncordons the node when NVIDIA's plugin offers the devices."""
+    cluster = h200.cluster
+    layout = mig_layout("real", layouts=[{"product": "H200", "perCard": {"1g.18gb": 1, "2g.35gb": 3}}])
+    layout["spec"]["nodeSelector"] = {"kubernetes.io/hostname": cluster.node_name}
+    with kept(cluster, tmp_path, layout, migConfigMaps=[h200.config_map]) as condition:
+        cluster.wait(lambda: condition("Ready") == "True", 240.0, what="the layout on the node")
+        assert h200.devices == {ONE: 2, TWO: 6}
+        assert h200.labels[CONFIG].startswith("tessera-")
+        assert not cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["spec"].get("unschedulable")
