@@ -236,6 +236,30 @@ def test_what_is_remembered():
     assert len(unfollowed.admission.memory) == 1
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("metadata", "labels"), {"kueue.x-k8s.io/queue-name": "team"}),
+        (("metadata", "labels"), {"kueue.x-k8s.io/managed": "true"}),
+        (("metadata", "labels"), {"kueue.x-k8s.io/podset": "main"}),
+        (("spec", "schedulingGates"), [{"name": "wait"}]),
+        (("spec", "schedulerName"), "volcano"),
+        (("spec", "priority"), 5),
+        (("spec", "priorityClassName"), "high"),
+        (("spec", "nodeName"), "n"),
+    ],
+)
+def test_whom_it_does_not_concern_as_documents(place, value):
+    """What keeps a pod from being decided about by what is free is read from its document, and is part of what a remembered answer depends on."""
+    replica = Replica(both(1, 9))
+    replica.bind("other", "n", **{"2g.20gb": 1})
+    exempt = pod_document(LARGE)
+    exempt[place[0]][place[1]] = value
+    for _ in range(2):
+        assert asks_for(replica.send(exempt)[1])["c0"] == LARGE["limits"]
+        assert asks_for(replica.send(pod_document(LARGE))[1])["c0"] == SMALL["limits"]
+
+
 def test_pods_are_followed_later():
     """What was decided before it was known what is free, or after it was known no more, is not answered again."""
     replica = Replica(both(), follows=False)

@@ -67,7 +67,7 @@ def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
     except InvalidInput:
         return []
     if when is When.FULL and why_as_missing(complete, view) is None:
-        now = search_now(complete, search, view, policy)
+        now = search_now(search, view)
         outcome = choose(complete, search, view, policy, is_template=False).found
     else:
         now, outcome = None, search.choose()

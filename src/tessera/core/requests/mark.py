@@ -14,6 +14,7 @@ from tessera.core.requests.record import LONGEST, MARK_ANNOTATION, asked_of, ask
 
 # bytes of a pod's requests as they came: what replaces them may have longer names
 _MOST: Final = LONGEST // 2
+_LONGEST_NAME, _LONGEST_COUNT = 70, 92  # bytes of a container, and of each of its resources
 
 
 class Mark(Enum):
@@ -25,8 +26,9 @@ class Mark(Enum):
 
 
 def can_be_marked(pod: Pod) -> bool:
-    """Whether a pod has a mark that can be written, whatever its profiles become."""
-    return 0 < len(mark_text(pod)) <= _MOST
+    """Whether a pod, whose limits are complete, has a mark that can be written, whatever its profiles become."""
+    most = sum([_LONGEST_NAME + _LONGEST_COUNT * len(one.limits) for one in pod.all_containers()])
+    return most <= _MOST or 0 < len(mark_text(pod)) <= _MOST
 
 
 def mark_text(pod: Pod) -> str:

@@ -116,14 +116,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         metadata, spec = (pod and pod.metadata) or _NO_META, (pod and pod.spec) or _NO_SPEC
         if self.size > _SMALL:
             self._check_size(metadata, spec)
-        has = annotations_of(metadata.annotations)
+        has, labels = annotations_of(metadata.annotations), metadata.labels
         return (
             self.namespace,
             pod is not None and pod.metadata is not None,
             bool(has) or present(metadata.annotations),
             *map(has.get, annotations),
-            metadata.queued,
-            metadata.counted,
+            labels and (labels.queue, labels.managed, labels.podset),
             _encode(spec),
         )
 

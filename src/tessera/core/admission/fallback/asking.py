@@ -63,10 +63,10 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], view: ClusterView, policy: Po
     rules = policy.injection.rules(pod.namespace, gpu_type)
     sums = InjectedSums(pod, search.moments, asked, rules)
 
-    def needs_with(choice: Choice) -> Needs:
-        found = sums.needs_with(choice, search.work)
+    def needs_with(choice: Choice, work: Work) -> Needs:
+        found = sums.needs_with(choice, work)
         if found is None:
-            search.work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
+            work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
             by = dict.fromkeys(asked, _ANOTHER) | dict(choice)
             outcome = injection.inject(apply(pod, by), policy.injection)
             found = needs(outcome.pod, is_other) if isinstance(outcome, injection.Injected) else NOTHING_ELSE

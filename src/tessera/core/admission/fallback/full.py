@@ -6,10 +6,9 @@ the pod gets what it would get without this (`missing`), and waits for it. So it
 
 from typing import Final, Literal, get_args
 
-from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import AsAsked, Found, Replace
 from tessera.core.admission.fallback.search import FallbackSearch
-from tessera.core.admission.injection import Refused, inject
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, Refused, inject
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.outcome import Cause
 from tessera.core.admission.policy import Policy
@@ -89,7 +88,7 @@ def choose(
     skipped = why_as_missing(pod, view, is_template=is_template)
     if skipped is not None:
         return Chosen(search.choose(), skipped.by)
-    now = search_now(pod, search, view, policy)
+    now = search_now(search, view)
     found = first_free(pod, now, policy)
     if isinstance(found, AsAsked):
         return Chosen(found, "full", as_asked="what it asks for is free")
@@ -110,11 +109,11 @@ def choose(
     return Chosen(found, "full", "full", replaced="{} is taken, {} is the first that is free", why=why)
 
 
-def search_now(pod: Pod, search: FallbackSearch, view: ClusterView, policy: Policy) -> FallbackSearch:
+def search_now(search: FallbackSearch, view: ClusterView) -> FallbackSearch:
     """The same search by what is free; the view knows that."""
     free = view.now()
     assert free is not None  # noqa: S101 # else `why_as_missing` says so
-    now = ask(pod, search.asked, free, policy)
+    now = search.in_view(free)
     # what a whole GPU is, all nodes that the pod can use tell, and not only those where one is free
     now.usable.whole, now.usable.card_memory_gb = search.usable.whole, search.usable.card_memory_gb
     return now
@@ -126,6 +125,8 @@ def first_free(pod: Pod, now: FallbackSearch, policy: Policy) -> AsAsked | Repla
         found = now.first()
     except BeyondLimits:
         return None
-    if isinstance(found, Replace) and isinstance(inject(apply(pod, found.by), policy.injection), Refused):
+    if not isinstance(found, Replace) or GPU_TYPE_ANNOTATION not in pod.annotations:
+        return found
+    if isinstance(inject(apply(pod, found.by), policy.injection), Refused):
         return None
     return found

@@ -7,6 +7,7 @@ containers.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
@@ -63,23 +64,30 @@ class FallbackSearch:
         self.asked = asked_profiles(pod) if asked is None else asked
         self.moments = moments(pod)
         self._wanted = needs(pod, is_other, self.moments) if wanted is None else wanted
-        self._view, self._policy, self.constraints = view, policy, constraints
+        self._pod, self._policy, self.constraints = pod, policy, constraints
         self._injects, self._injects_anyway = Choice(), False
-        self._needs_with: Callable[[Choice], Needs] = lambda _: NOTHING_ELSE
+        self._needs_with: Callable[[Choice, Work], Needs] = lambda *_: NOTHING_ELSE
         self._at_least: Callable[[str, Collection[str]], Needs] = lambda *_: NOTHING_ELSE
-        self._holding: dict[Choice, int] = {}  # where each choice fits that injection goes by
         self._needs: dict[tuple[str, ...], Number] = {}
-        self._together: Together | None = None
         self.work = Work()
         self._placeable = view.for_pod(pod, policy.transient_taints, self.work)
-        self.usable = usable_offers(pod, view, policy, view.large_enough(self._placeable, self._wanted))
+        self.look_at(view)
+
+    def look_at(self, view: ClusterView) -> None:
+        """Search in this view: the same nodes, and what is seen of them."""
+        self._view = view
+        self._holding: dict[Choice, int] = {}  # where each choice fits that injection goes by
+        self._together: Together | None = None
+        self.__dict__.pop("lists", None)
+        nodes = view.large_enough(self._placeable, self._wanted)
+        self.usable = usable_offers(self._pod, view, self._policy, nodes)
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
         self._with_beside = self._with_room(self.usable.nodes, WHOLE_GPU, ())
 
     def expect(
         self,
         injects: Choice,
-        needs_with: Callable[[Choice], Needs],
+        needs_with: Callable[[Choice, Work], Needs],
         at_least: Callable[[str, Collection[str]], Needs],
         *,
         stays: bool,
@@ -87,6 +95,13 @@ class FallbackSearch:
         """Choose only what leaves room for what injection adds then: it goes by these, and also by something that stays."""
         self._injects, self._needs_with, self._injects_anyway = injects, needs_with, stays
         self._at_least = at_least
+
+    def in_view(self, view: ClusterView) -> "FallbackSearch":
+        """The same search in the same cluster, of which something else is seen: what is free. It has a time of its own."""
+        other = copy(self)
+        other.work = Work()
+        other.look_at(view)
+        return other
 
     @cached_property
     def lists(self) -> list[list[Candidate]]:
@@ -247,7 +262,7 @@ class FallbackSearch:
             return True
         holding = self._holding.get(choice)
         if holding is None:
-            needs_then = self._needs_with(choice)
+            needs_then = self._needs_with(choice, self.work)
             holding = self._view.large_enough(self._placeable, needs_then) if needs_then else ~0
             self._holding[choice] = holding
         if fitting & (holding | COMING):
