@@ -259,12 +259,15 @@ def test_decimal_on_the_command_line(helm: Helm) -> None:
 def test_the_right_to_read_pods_follows_the_configuration(
     helm: Helm, values: dict[str, Any], follows: bool
 ) -> None:
-    """The webhook may read pods, and has the memory for it, where fallback goes by what is free; else neither."""
+    """The webhook may read pods, and has the memory for it, where fallback goes by what is free, and `helm test` may ask whether it may; else neither."""
+    rendered = helm.render(values)
     made = {
         one["kind"]: one
-        for one in helm.render(values)
+        for one in rendered
         if one["metadata"]["name"] == "gpu-webhook" and one["kind"] in ("ClusterRole", "Deployment")
     }
+    (reader,) = [one for one in rendered if one["metadata"]["name"] == "gpu-webhook-test-reader"]
+    assert any("subjectaccessreviews" in one["resources"] for one in reader["rules"]) is follows
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
     assert (pods in made["ClusterRole"]["rules"]) is follows
     (container,) = made["Deployment"]["spec"]["template"]["spec"]["containers"]

@@ -48,7 +48,7 @@ def _built() -> None:
 
 def test_rules_are_well_formed() -> None:
     """`promtool check rules` accepts every rule, with all its lints."""
-    assert "SUCCESS: 25 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
+    assert "SUCCESS: 26 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
 
 
 def test_alerts_fire_when_they_should() -> None:
@@ -66,7 +66,7 @@ def test_runbooks_lead_where_the_operator_publishes_them(tmp_path: Path) -> None
         (made,) = [one for one in rendered if one["kind"] == "PrometheusRule"]
         rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
         urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
-        assert len(urls) == 25
+        assert len(urls) == 26
         assert urls == {alert: f"{base}#{alert.lower()}" for alert in urls}
 
 
