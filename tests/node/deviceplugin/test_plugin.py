@@ -293,8 +293,9 @@ def test_fault_25_two_at_once() -> None:
     run(story)
 
 
-def test_fault_28_devices_in_use_stay() -> None:
+def test_fault_28_devices_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new layout leaves the device of a running pod alone; what it blocks comes when the pod ends."""
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.1)
 
     async def story(root: Path) -> None:
         source = ListSource(slices(2, [0, 2, 4]))
@@ -307,7 +308,8 @@ def test_fault_28_devices_in_use_stay() -> None:
             node.poke()
             # the old resource is gone for newcomers at once, the part that nothing blocks is there at once
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
-            assert kubelet.devices == {two: {"MIG-0-2-2": False}, four: {"MIG-0-4-4": True}}
+            expected = {two: {"MIG-0-2-2": False}, four: {"MIG-0-4-4": True}}
+            await kubelet.until(lambda kubelet: kubelet.devices == expected)
             spec = (node.cdi / "tessera-simulated.example_gpu.json").read_text()
             assert [entry["name"] for entry in json.loads(spec)["devices"]] == ["MIG-0-2-2", "MIG-0-4-4"]
             assert not node.transitions[-1].complete
@@ -619,8 +621,31 @@ def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
     run(story)
 
 
+def test_fault_61_the_kubelets_list_has_what_can_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that a layout took stays on the list, unhealthy, for as long as it can be handed out: a kubelet crashes when it is given what its list lacks."""
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 1.0)
+
+    async def story(root: Path) -> None:
+        two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        source = ListSource(slices(2, [0, 2]))
+        async with running(source, root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+            source.list = slices(4, [0])
+            node.poke()
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
+            assert kubelet.devices[two] == {"MIG-0-0-2": False, "MIG-0-2-2": False}
+            assert node.metric("devices", resource=two, health="unhealthy") == 0
+            await kubelet.until(lambda kubelet: not kubelet.devices[two])
+            with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
+                await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
+
+    run(story)
+
+
 def test_fault_61_a_layout_comes_while_allocate_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device was there when the kubelet asked for it, and is withdrawn before the answer: the pod gets it, it leaves with the pod."""
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 1.0)
 
     async def story(root: Path) -> None:
         two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
@@ -668,6 +693,7 @@ def test_fault_61_a_device_that_is_about_to_go(monkeypatch: pytest.MonkeyPatch) 
 
 def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin that starts publishes what the last one saved, with the health of now; the new layout comes when there is room."""
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.1)
 
     def full(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -693,7 +719,8 @@ def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.Mon
                     assert (await kubelet.admit("ml/more", {two: 1}, {two: ["MIG-0-2-2"]}))[two].cdi_devices
                     disk.undo()
                     await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 1, four: 1})
-                    assert kubelet.devices[two] == {"MIG-0-0-2": True, "MIG-0-2-2": False}
+                    held = {"MIG-0-0-2": True, "MIG-0-2-2": False}
+                    await kubelet.until(lambda kubelet: kubelet.devices[two] == held)
 
     run(story)
 

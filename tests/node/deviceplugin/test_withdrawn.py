@@ -44,6 +44,9 @@ class Case:
             self.withdrawn.look()
         assert self.withdrawn.released in (IDS, frozenset()), "all together, or none"
         returning = self.withdrawn.of({one.key for one in BEFORE})
+        listed = [*self.withdrawn.on_list(X), *self.withdrawn.on_list(Y)]
+        assert {one.id for one in listed} == {one.id for one in returning}, "the kubelet's list has them"
+        assert not any(one.healthy for one in listed)
         assert bool(returning) == (not self.withdrawn.released and self.clock.now < RECALL)
         return self.clock.now if self.withdrawn.released else inf
 

@@ -108,8 +108,8 @@ class Plugin(Poller):
                 if self._sources.laid_out is not None:
                     tasks.create_task(self._sources.laid_out.run())
                     tasks.create_task(self._measure(self._sources.laid_out.use))
-                if self._sources.cut_for_real:
-                    tasks.create_task(self._withdrawn.watch(self._sources.changed))
+                changed = self._sources.changed if self._sources.cut_for_real else None
+                tasks.create_task(self._withdrawn.watch(self._send, changed))
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
@@ -260,6 +260,10 @@ class Plugin(Poller):
             streams.send()
         return bool(streams)
 
+    def _send(self, resource: str) -> None:
+        if endpoint := self._endpoints.get(resource):
+            endpoint.service.streams.send()
+
     def _asked(self, resource: str) -> float:
         """When the kubelet last asked about a resource; infinite: it does now."""
         endpoint = self._endpoints.get(resource)
@@ -278,6 +282,7 @@ class Plugin(Poller):
                 self.metrics,
                 lambda: self.devices,
                 self._recall,
+                self._withdrawn.on_list,
             )
             self._endpoints[resource] = PluginEndpoint(service, self._folder, self.metrics)
         for resource, endpoint in self._endpoints.items():

@@ -52,10 +52,16 @@ class ResourceService:
         metrics: Metrics,
         all_devices: Callable[[], Iterable[Device]] = tuple,
         recall: Callable[[frozenset[Key]], Collection[str]] = lambda _: (),
+        withdrawn: Callable[[str], Iterable[Device]] = lambda _: (),
     ) -> None:
-        """`recall` says which of these devices may be handed out though a layout has just taken them; they are back then."""
+        """`recall` says which of these devices may be handed out though a layout has just taken them; they are back then.
+
+        `withdrawn` are those that it may say this of: the kubelet's list has them, unhealthy.
+        """
         self.resource = resource
-        self.streams = Streams(lambda: messages.device_list(self.devices))  # of the kubelets that listen
+        self.streams = Streams(  # of the kubelets that listen
+            lambda: messages.device_list((*self.devices, *withdrawn(resource)))
+        )
         self.devices = DeviceSet(resource)  # what is published to the kubelet
         self._allocations = allocations
         self._handover = handover

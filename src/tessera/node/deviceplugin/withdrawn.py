@@ -12,6 +12,9 @@ Hence: once the checkpoint lists a device no longer, the kubelet chooses it no m
 be the next one after a question that we are answering, or have just answered. After that the device is released: an Allocate that comes
 nevertheless is refused. The checkpoint proves this only if it listed the device before: else the kubelet may have yet to take over
 the list in which the device was. Where it proves nothing, a device can come back for `RECALL`.
+
+Until then the kubelet's list has it, unhealthy. When Allocate is answered the kubelet looks the device up in its list, and crashes if it
+is not there (`allocateContainerResources`: a nil pointer).
 """
 
 import asyncio
@@ -74,15 +77,25 @@ class Withdrawn:
         names = {name for (_, name), one in self._some.items() if one.released}
         return frozenset(names - {name for _, name in self._open})
 
-    async def watch(self, changed: asyncio.Event) -> None:
-        """Release devices as the kubelet proves it, and tell of it, until cancelled."""
+    def on_list(self, resource: str) -> Iterable[Device]:
+        """Those of a resource that can come back, as the kubelet is to have them meanwhile."""
+        return [
+            one.device.unhealthy("withdrawn") for (name, _), one in self._open.items() if name == resource
+        ]
+
+    async def watch(self, over: Callable[[str], None], changed: asyncio.Event | None = None) -> None:
+        """Tell of resources of which no device can come back any more, until cancelled; with `changed`, release devices as the kubelet proves it."""
         while True:
             await self._news.wait()
             self._news.clear()
-            while self._open:
-                if self.look():
+            resources = set[str]()
+            while some := self._open:
+                resources |= {resource for resource, _ in some}
+                if changed and self.look():
                     changed.set()
                 await asyncio.sleep(_POLL)
+            for resource in sorted(resources):
+                over(resource)
 
     def look(self) -> bool:
         """Release what is withdrawn if the kubelet will ask for none of it; whether it was released."""

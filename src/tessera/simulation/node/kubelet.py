@@ -178,6 +178,11 @@ class Kubelet:
         )
         answer = await self._call(self._plugin(resource), messages.ALLOCATE, request)
         (grant,) = answer.container_responses
+        gone = {*ids} - self.devices.get(resource, {}).keys()
+        if gone:
+            raise AssertionError(
+                f"a real kubelet crashes here: {gone} were given out and are not on its list"
+            )
         return grant
 
     def _plugin(self, resource: str) -> Plugin:
