@@ -36,7 +36,7 @@
 
 {{/* Whether the controller evicts pods that wait: not empty where it does. */}}
 {{- define "tessera.patience" -}}
-{{- if or .Values.controller.patience (dig "fallback" "patience" "" (default dict .Values.config)) -}}
+{{- if or .Values.controller.patience (not (has (toString (dig "fallback" "patience" "" (default dict .Values.config))) (list "" "off" "0s" "<nil>"))) -}}
 true
 {{- end -}}
 {{- end -}}

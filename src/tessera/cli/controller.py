@@ -23,7 +23,7 @@ from tessera.cli.common.process import ProcessChoice, process_options
 @option("--layouts", "Keep the layouts of MigLayouts: cordon nodes, change their layouts, uncordon them.")
 @env_option(
     "--config",
-    "The webhook's configuration, reloaded when it changes. With `fallback.patience` in it, pods that wait are evicted when something else is free.",
+    "The webhook's configuration, reloaded when it changes. With it the controller evicts pods that wait longer than their patience, when something else is free.",
     type=click.Path(dir_okay=False, path_type=Path),
 )
 @env_option(
@@ -44,8 +44,8 @@ def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> in
     layouts (--layouts): give nodes the layouts of MigLayouts (tessera.dev/v1alpha1), a few at a time: cordon them, wait for pods that hold devices or
     evict them, have the cards cut, verify, uncordon, and put back what fails.
 
-    patience (`fallback.patience` in --config): evict a pod that waits for longer than its patience, has never started, has a controller that makes it
-    again, and would get something that is free now. The webhook then decides about it again. At most 10 a minute.
+    patience (--config): evict a pod that waits for longer than its patience (`fallback.patience`, or the annotation gpu-webhook.k8s.io/patience), has never
+    started, has a controller that makes it again, and would get something that is free now. The webhook then decides about it again. At most 10 a minute.
 
     Several may run: one leads, by the Lease tessera-controller. While none leads, the webhook leaves requests as they are.
     """

@@ -444,6 +444,20 @@ def test_namespaces_with_a_say(policy, namespace, state):
     run(main)
 
 
+def test_annotations_alone_say_a_patience():
+    """Without `fallback.patience` the namespaces that say one have it, and nobody else."""
+
+    async def main():
+        async with world(waiting("p"), policy=Policy(FallbackPolicy(when=When.FULL))) as it:
+            assert len(await it.look()) == 0
+            said = {"name": "a", "annotations": {"gpu-webhook.k8s.io/patience": "5m"}}
+            it.store.update(NAMESPACES, "a", {"metadata": said})
+            await it.until(lambda: it.reconciler._view.offers.namespaces["a"].annotations)
+            assert len(await it.look()) == 1
+
+    run(main)
+
+
 def test_it_goes_on_when_the_api_server_fails():
     """Nothing is evicted meanwhile, the failure is counted, and the history is read again."""
 

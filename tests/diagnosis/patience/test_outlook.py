@@ -125,12 +125,13 @@ def test_why_says_what_the_plan_does(one, more, state):
         (document(), {"events": (EventIn(reason="TriggeredScaleUp", last_timestamp="2027-01-15T07:50:00Z"),)}, [f"left alone: {WORDS['scale_up']}"]),
         (document(), {"events": (EventIn(reason="TriggeredScaleUp", last_timestamp="2027-01-15T07:40:00Z"),)}, [SOON]),
         (document(), {"policy": Policy(FallbackPolicy(when=When.FULL))}, []),
+        (document(metadata={"annotations": {"gpu-webhook.k8s.io/patience": "10m"}}), {"policy": Policy(FallbackPolicy(when=When.FULL))}, [SOON.replace("fallback.patience: 5m", "the pod's annotation patience: 10m")]),
         (document(asks="cpu"), {}, []),
         (document(asks=MIG_1G), {"small": 2}, ["evicted and decided about again soon: 10 a minute at most, one of an owner at a time, if something else is free for it then (fallback.patience: 5m); nothing else is free for it now"]),
     ],
 )  # fmt: skip
 def test_words(one, more, lines):
-    """When it is evicted, by whose patience, what it would get; or why it is not. Nothing where patience is not switched on."""
+    """When it is evicted, by whose patience, what it would get; or why it is not. Nothing where nobody says a patience."""
     assert list(outlook(*seen(one, **more))) == lines
 
 

@@ -80,49 +80,37 @@ class PatienceReconciler:
         self._history: History | None = None  # None: it is to be read
         self._unwritten = False  # some of it helped, and is not written yet
         self._told: dict[Key, str] = {}  # the uids of bare pods that have an Event
-        self._on = asyncio.Event()
         self._backoff = Backoff()
         self._logged = ""
         metrics.webhook_seen = lambda: self._webhook.is_ready
 
     def configure(self, policy: Policy) -> None:
-        """Decide as the webhook does with this configuration. Without patience in it nothing is followed, or evicted."""
-        fallback = policy.fallback
+        """Decide as the webhook does with this configuration. Without a patience in it the pods count that have an annotation, or whose namespace has one."""
         self._judge.policy = policy
         # pods are followed here also where the webhook does not
-        self._view.configure(replace(fallback, full_enabled=self._is_on))
-        if self._is_on:
-            self._on.set()
+        self._view.configure(replace(policy.fallback, full_enabled=True))
 
     # what the process asks
 
     @property
     def able(self) -> bool:
-        return self._is_on and self.missing() is None and self._view.offers.free is not None
-
-    @property
-    def _is_on(self) -> bool:
-        return self._judge.policy.fallback.patience is not None
+        return self.missing() is None and self._view.offers.free is not None
 
     def missing(self) -> str | None:
-        """What it does not know yet; nothing is missing where it is switched off."""
-        if not self._is_on:
-            return None
+        """What it does not know yet."""
         return "; ".join(filter(None, (self._view.missing(), self._follower.missing()))) or None
 
     async def follow(self) -> None:
-        """Follow the cluster, once patience is switched on."""
-        await self._on.wait()
+        """Follow the cluster."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._view.run())
             tasks.create_task(self._follower.run())
 
     async def until_able(self) -> None:
-        await self._on.wait()
         await self._view.synced()
         await self._follower.synced()
         while not self.able:
-            if self._is_on and self._view.offers.free is None and not self._logged:
+            if self._view.offers.free is None and not self._logged:
                 self._logged = "the controller evicts no pods that wait: it may not list pods"
                 log.warning(self._logged)
             await self._clock.sleep(_POLL_UNABLE)

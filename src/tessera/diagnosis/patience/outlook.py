@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def outlook(seen: "Evidence", one: "SeenPod") -> Iterator[str]:
-    """What becomes of a pod without a node by its patience; nothing where patience is not switched on."""
+    """What becomes of a pod without a node by its patience; nothing where nobody speaks of patience."""
     configured, namespace = seen.policy.fallback, seen.offers.namespaces.get(one.pod.namespace)
     pod = PendingPod.read(one.raw)
-    if configured.patience is None or pod.pod is None:
+    if pod.pod is None:
         return
     try:
         patience = patience_of(one.pod, namespace, configured)
@@ -36,6 +36,8 @@ def outlook(seen: "Evidence", one: "SeenPod") -> Iterator[str]:
         said_by = "the pod's annotation patience"
     elif namespace is not None and PATIENCE_ANNOTATION in namespace.annotations:
         said_by = f"the annotation patience of namespace {namespace.name}"
+    elif configured.patience is None:
+        return
     if patience is None:
         yield f"not evicted: {said_by} is off"
         return
