@@ -5,11 +5,13 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.protocol.mig import documents as mig
 from tessera.rollout.rollout import MaxUnavailable
+from tessera.simulation.control_plane.kinds import RESOURCE_SLICES
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import GPU, MIG
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import status as refusal
 from tests.rollout.conftest import BIG
+from tests.rollout.plugin import CARDS
 
 ONES = "1g.10gb=2"
 ONES_TEXT = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
@@ -213,3 +215,37 @@ def test_cluster_lost_half_way(roll_out):
     assert result == "failed"
     assert reason.startswith("no; the old layout could not be put back (")
     assert reason.endswith(f"kubectl annotate node gpu-0 --overwrite run.ai/mig.config='{LAYOUT}'")
+
+
+def test_a_node_whose_devices_dra_offers(roll_out, monkeypatch):
+    """Its layout is verified by its ResourceSlices, where nothing is allocatable; a refused one is put back."""
+    monkeypatch.setattr("tessera.rollout.attempt.Attempt.polls", 0.05)
+    slices = {"metadata": {"name": "s"}, "spec": {"driver": "gpu.tessera.dev", "nodeName": "gpu-0"}}
+
+    def offer(text):
+        made = mig.read_layout(text, CARDS).resources()
+        every = [resource for resource, number in made.items() for _ in range(number)]
+        devices = [
+            {"name": f"d{number}", "attributes": {"resource": {"string": resource}}}
+            for number, resource in enumerate(every)
+        ]
+        return {**slices, "spec": {**slices["spec"], "devices": devices}}
+
+    store = roll_out.cluster.server.store
+    roll_out.cluster.change_node("gpu-0", lambda one: one["status"].update(allocatable={}))
+    roll_out.cluster.call(lambda: store.create(RESOURCE_SLICES, offer(LAYOUT)))
+    roll_out.plugin.absent.add("gpu-0")
+
+    def answer(name, text):
+        store.update(RESOURCE_SLICES, "s", offer(text))
+        roll_out.cluster.loop.call_later(0.1, say, "failed" if "7g" in text else "success")
+
+    def say(state):
+        roll_out.cluster.changing_node(
+            "gpu-0", lambda one: one["metadata"]["labels"].update({mig.CONFIG_STATE: state})
+        )
+
+    roll_out.plugin.on_layout = answer
+    assert roll_out(ONES, "gpu-0").ended == {"gpu-0": ("done", "")}
+    found = roll_out("7g.70gb=1", "gpu-0").ended["gpu-0"]
+    assert (found[0], found[1].endswith("the old layout is back")) == ("put back", True)

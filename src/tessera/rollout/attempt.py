@@ -12,7 +12,7 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.nodes import CHANGING, gpu_node
 from tessera.rollout.change import Change
-from tessera.rollout.progress import Watched, offered_by, progress_of
+from tessera.rollout.progress import Watched, offered_by, offered_on, progress_of
 from tessera.rollout.writing import NotShown, Overtaken, paused, resume, write
 
 NO_CONFIGURATION: Final = "tessera-try-again"  # names nothing: mig-manager answers `failed`, and cuts nothing
@@ -28,6 +28,8 @@ class Attempt:
 
     # seconds: a node may still say what it said of its old layout, before it has looked at the new one
     settles = 5.0
+    # seconds between two looks at a node whose devices DRA offers
+    polls = 2.0
     # seconds from one try to the next; each is twice the one before
     pause = 10.0
     # seconds that mig-manager may take to say something of the name that is there in between
@@ -84,13 +86,15 @@ class Attempt:
                         await node.change(None)  # the watch is behind our write
                         continue
                     seen = True
-                    progress = progress_of(gpu_node(node.node), offered_by(node.node), change.expected)
+                    offered = await offered_on(self._client, node.node)
+                    progress = progress_of(gpu_node(node.node), offered, change.expected)
                     if progress.shown:
                         return
                     await self._resume(node.node, "success")
                     if progress.refused != refused:
                         refused, since = progress.refused, loop.time()
-                    left = None
+                    # what DRA offers changes without the node
+                    left = None if offered_by(node.node) else self.polls
                     if refused and (left := since + self.settles - loop.time()) <= 0:
                         if node.states & CHANGING or loop.time() >= self._late_until:
                             raise NotShown(refused)
@@ -133,7 +137,11 @@ class Attempt:
         """Wait until the node offers its old devices again."""
 
         def back(one: NodeIn) -> bool:
-            return offered_by(one) == self.change.offered
+            found = offered_by(one)
+            by_dra = not (
+                found or self.change.label
+            )  # then the state that was put back is all that is looked at
+            return found == self.change.offered or (by_dra and gpu_node(one).state == self.change.state)
 
         await node.until(lambda one: back(one) or bool(paused(one, *ENDED)), seconds)
         if node.node is not None and not back(node.node):

@@ -31,7 +31,7 @@ from tessera.protocol.mig.nodes import GpuNode, gpu_node
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.rollout.change import Change, Changes, Wanted, begun_on, value_of
 from tessera.rollout.in_use import cleared, holders, uses_of
-from tessera.rollout.progress import offered_by, progress_of
+from tessera.rollout.progress import offered_on, progress_of
 
 _DRIVERS: Final = (DRIVER, "gpu.nvidia.com")  # DRA drivers that may cut cards on demand: ours, NVIDIA's
 _MOST_NAMED: Final = 8  # devices, or nodes; more are counted
@@ -115,9 +115,10 @@ async def changes_of(
     nodes = await (_named(client, names) if names else _selected(client, selector))
     around = await Surroundings.read(client, nodes)
     held = await asyncio.gather(*(uses_of(client, node.metadata.name) for node in nodes))
-    for node, uses in zip(nodes, held, strict=True):
+    offers = await asyncio.gather(*(offered_on(client, node) for node in nodes))
+    for node, uses, offered in zip(nodes, held, offers, strict=True):
         try:
-            changes.append(change_of(node, offered_by(node), uses, wanted, around))
+            changes.append(change_of(node, offered, uses, wanted, around))
         except InvalidInput as error:
             errors += [f"node {node.metadata.name}: {line}" for line in str(error).split("\n")]
     if errors:

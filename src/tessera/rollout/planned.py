@@ -15,7 +15,7 @@ from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.change import Change, Changes
 from tessera.rollout.changes import Surroundings, layout_change, named_nodes
 from tessera.rollout.in_use import uses_of
-from tessera.rollout.progress import offered_by
+from tessera.rollout.progress import offered_on
 
 
 async def planned_changes(client: Client, plan: Sequence[NodeChange]) -> Changes:
@@ -36,7 +36,9 @@ async def _change(client: Client, one: NodeChange, node: NodeIn | None, around: 
         return replace(refused, refused=why)
     uses, prefer = await uses_of(client, one.name), one.configuration
     try:
-        return layout_change(node, offered_by(node), uses, one.layout, known, around, prefer=prefer)
+        return layout_change(
+            node, await offered_on(client, node), uses, one.layout, known, around, prefer=prefer
+        )
     except InvalidInput as error:
         return replace(refused, refused=str(error))
 

@@ -7,11 +7,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.core.mig.profile import MigProfile
+from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import NODES, Sink
+from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, Sink
+from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
@@ -58,6 +62,32 @@ def offered_by(node: NodeIn) -> dict[str, int]:
     """The GPUs and MIG devices that a node has."""
     amounts = node_of(node, is_whole_or_mig).allocatable
     return {resource: int(amount.value) for resource, amount in amounts.items() if amount.value >= 1}
+
+
+def sliced(slices: Iterable[SliceIn]) -> dict[str, int]:
+    """The same of a node whose devices Tessera's DRA driver offers, by what the device plugin would call them; without those that leave."""
+    return dict(
+        Counter(
+            resource
+            for one in slices
+            for device in one.spec.devices or ()
+            if not device.leaving and (attribute := (device.attributes or {}).get("resource"))
+            if (resource := attribute.text) and is_whole_or_mig(resource)
+        )
+    )
+
+
+async def offered_on(client: Client, node: NodeIn) -> dict[str, int]:
+    """The GPUs and MIG devices that a node has, by the device plugin, or else by Tessera's DRA driver."""
+    if found := offered_by(node):
+        return found
+    query = {"fieldSelector": f"spec.nodeName={node.metadata.name},spec.driver={DRIVER}"}
+    try:
+        return sliced(await list_all(client, RESOURCE_SLICES.path, query, decode_slice))
+    except ApiError as error:
+        if error.code not in (403, 404):
+            raise
+        return {}
 
 
 @dataclass(slots=True)

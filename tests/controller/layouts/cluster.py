@@ -18,7 +18,7 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.mig import documents as mig
 from tessera.serving.http.messages import HangUp, Request, Response, Stream
 from tessera.serving.metrics import exposition
-from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES
+from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, RESOURCE_SLICES
 from tessera.simulation.control_plane.store import StatusError, StoredChange
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import MisbehavingApiServer
@@ -105,6 +105,25 @@ class LayoutCluster:
             self._asked[name] = asked(document)
             self.store.create(NODES, document)
 
+    def add_dra_node(self, name: str) -> None:
+        """A node whose devices Tessera's DRA driver offers: none is allocatable."""
+        document = node(name, {}, "NVIDIA-H200", layout=LAYOUT, pool="a")
+        self._asked[name] = asked(document)
+        self.store.create(NODES, document)
+        self._publish(name, LAYOUT)
+
+    def _publish(self, name: str, text: str) -> None:
+        made = mig.read_layout(text, CARDS).resources()
+        every = [resource for resource, number in made.items() for _ in range(number)]
+        devices = [
+            {"name": f"d{number}", "attributes": {"resource": {"string": resource}}}
+            for number, resource in enumerate(every)
+        ]
+        spec = {"driver": "gpu.tessera.dev", "nodeName": name, "pool": {"name": name}, "devices": devices}
+        with suppress(StatusError):
+            self.store.delete(RESOURCE_SLICES, f"{name}-slice")
+        self.store.create(RESOURCE_SLICES, {"metadata": {"name": f"{name}-slice"}, "spec": spec})
+
     def _changed(self, change: StoredChange) -> None:
         document, name = change.after.document, change.after.key[1]
         ours = change.type != "DELETED" and record_in(document) is not None
@@ -129,6 +148,10 @@ class LayoutCluster:
             else:
                 document["metadata"]["annotations"].pop(mig.CONFIG_REASON, None)
                 labels[mig.CONFIG_STATE] = "success"
+                if any(one.key[1] == f"{name}-slice" for one in self.store.list(RESOURCE_SLICES)):
+                    asyncio.get_running_loop().call_later(0.01, self._publish, name, text or "")
+                    self.store.update(NODES, name, document)
+                    return
                 has = document["status"]["allocatable"]
                 none = {one: "0" for one in has if is_whole_or_mig(one)}
                 made = mig.read_layout(text or "", CARDS).resources()

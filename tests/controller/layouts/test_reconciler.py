@@ -6,7 +6,7 @@ import pytest
 
 from tessera.controller.leader import LeadershipLost
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
-from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS
+from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_SLICES
 from tests.build import MIG
 from tests.controller.layouts.cluster import cluster, dice, layout
 from tests.inventory.objects import LAYOUT, pod
@@ -417,5 +417,21 @@ def test_fault_37_killed_before_the_label(monkeypatch):
             one.lead("two")
             await one.until(lambda: one.condition("Ready")[:2] == ("True", "Complete"))
             assert len(manager.seen) == 1, "its label was written once"
+
+    asyncio.run(main())
+
+
+def test_a_node_whose_devices_dra_offers():
+    """Its layout is verified by what its ResourceSlices have, and its state; nothing is allocatable there."""
+
+    async def main():
+        async with cluster(document=layout()) as one:
+            one.add_dra_node("gpu-0")
+            one.lead("one")
+            await one.until(lambda: one.condition("Ready")[:2] == ("True", "Complete"))
+            assert one.cuts == {"gpu-0": 1}
+            assert RESULT not in one.node("gpu-0")["metadata"]["annotations"]
+            (kept,) = one.store.list(RESOURCE_SLICES)
+            assert len(kept.document["spec"]["devices"]) == 4
 
     asyncio.run(main())

@@ -1,6 +1,6 @@
 """One node and its MigLayout: it has the layout, is to get it, or cannot have it."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -32,9 +32,15 @@ class Verdict:
         return target_of(self.change.key, self.change.after) if self.change else ""
 
 
-def judge(node: NodeIn, layout: MigLayout, around: Surroundings, uses: Sequence[PodUse] = ()) -> Verdict:
+def judge(
+    node: NodeIn,
+    layout: MigLayout,
+    around: Surroundings,
+    offered: Mapping[str, int],
+    uses: Sequence[PodUse] = (),
+) -> Verdict:
     """Compare a node with the first layout that is for its product."""
-    gpus, offered = gpu_node(node), offered_by(node)
+    gpus = gpu_node(node)
     choice = next((one for one in layout.spec.layouts if one.fits(gpus)), None)
     if choice is None:
         return Verdict(invalid=f"no layout is for its product {gpus.label or '(not known)'}")
@@ -67,11 +73,14 @@ class Verdicts:
         self._of_nodes: dict[str, tuple[Hashable, Verdict]] = {}
         self._alike: dict[Hashable, Verdict] = {}
 
-    def of(self, node: NodeIn, layout: MigLayout, around: Surroundings) -> Verdict:
+    def of(
+        self, node: NodeIn, layout: MigLayout, around: Surroundings, sliced: Mapping[str, int] | None = None
+    ) -> Verdict:
         """How a node stands to a MigLayout. The change is perhaps of another node that is alike: only what it writes counts."""
         metadata, manager = node.metadata, around.manager
         what = layout.uid, layout.metadata.generation, manager and manager.resource_version
-        key = metadata.resource_version, metadata.uid, what
+        by_slices = tuple(sorted((sliced or {}).items()))
+        key = metadata.resource_version, metadata.uid, what, by_slices
         known = self._of_nodes.get(metadata.name)
         if known is not None and known[0] == key:
             return known[1]
@@ -80,12 +89,13 @@ class Verdicts:
         same = replace(
             gpus, name="", mapping=None if gpus.cards and not gpus.by_mig_manager else gpus.mapping
         )
-        alike = same, tuple(sorted(offered_by(node).items())), what
+        offered = offered_by(node) or dict(by_slices)
+        alike = same, tuple(sorted(offered.items())), what
         found = self._alike.get(alike)
         if found is None:
             if len(self._alike) >= _MOST_ALIKE:
                 self._alike.clear()
-            found = self._alike[alike] = judge(node, layout, around)
+            found = self._alike[alike] = judge(node, layout, around, offered)
         self._of_nodes[metadata.name] = key, found
         return found
 

@@ -185,7 +185,7 @@ class NodeRollouts:
         if one.record is not None or one.unreadable:
             return
         whole = await Surroundings.read(self._client, [seen.node], kept=False)
-        verdict = judge(seen.node, layout, whole, seen.uses)
+        verdict = judge(seen.node, layout, whole, seen.offered, seen.uses)
         change = verdict.change
         if change is None:
             return

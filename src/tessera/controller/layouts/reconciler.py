@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
-from tessera.controller.layouts.state import LayoutState
+from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
 from tessera.controller.layouts.status import status_of
 from tessera.controller.metrics import ControllerMetrics
 from tessera.inventory.operator import read_mig_manager
@@ -85,11 +85,16 @@ class LayoutReconciler:
     @property
     def able(self) -> bool:
         """Whether MigLayouts can be read."""
-        return self.missing() is None and not self.follower.absent()
+        return self.missing() is None and not self._absent()
+
+    def _absent(self) -> str:
+        """Why there are no MigLayouts; a cluster may well be without DRA."""
+        found = (one.health for one in self.follower.reflectors if one.resource is MIG_LAYOUTS)
+        return next((one.last_error or "absent" for one in found if one.absent), "")
 
     async def until_able(self) -> None:
         await self.follower.synced()
-        while absent := self.follower.absent():
+        while absent := self._absent():
             if absent != self._logged:
                 log.warning(
                     "the controller keeps no layouts (they need the chart's value layouts.enabled): %s",
@@ -190,7 +195,7 @@ class LayoutReconciler:
         """How a node stands to a MigLayout."""
         if put_off := self._rollouts.put_off(node.name):
             return Verdict(waits=put_off)
-        return self._verdicts.of(node.node, layout, self._around)
+        return self._verdicts.of(node.node, layout, self._around, self.state.sliced(node.name))
 
     async def _read_configurations(self) -> None:
         """mig-manager's configurations, where it cuts nodes of a MigLayout."""

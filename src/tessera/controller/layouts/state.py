@@ -1,14 +1,17 @@
 """What the controller has seen of MigLayouts, nodes, and pods that hold GPUs."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.devices.capacity import PodUse
+from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import (
     NODES,
+    RESOURCE_SLICES,
     UNFINISHED_PODS,
     Key,
     Resource,
@@ -16,10 +19,12 @@ from tessera.kube.watch.resource import (
     is_before,
     replace_all,
 )
+from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.rollout.in_use import holders, named
+from tessera.rollout.progress import sliced
 
 MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
 
@@ -32,6 +37,8 @@ class LayoutState:
         self.nodes: dict[str, SeenNode] = {}
         self._uses: dict[str, dict[Key, PodUse]] = {}  # by node, of pods that hold GPUs
         self._where: dict[Key, str] = {}
+        self._slices: dict[str, tuple[str, dict[str, int]]] = {}  # by name: the node, and its devices
+        self._sliced: dict[str, set[str]] = {}  # by node: the names of its slices
         self._changed = changed
 
     def sinks(self) -> dict[Resource, Sink[Any]]:
@@ -50,7 +57,14 @@ class LayoutState:
             fresh = {Key(one.namespace, one.name): one for one in found}
             replace_all([*self._where], fresh, self._put_pod, self._remove_pod)
 
+        def replace_slices(found: Iterable[SliceIn]) -> None:
+            fresh = {one.metadata.name: one for one in found}
+            replace_all([*self._slices], fresh, self._put_slice, self._remove_slice)
+
         return {
+            RESOURCE_SLICES: Sink(
+                decode_slice, replace_slices, self._put_slice, lambda key: self._remove_slice(key.name)
+            ),
             MIG_LAYOUTS: Sink(
                 MigLayout.read, replace_layouts, self.put_layout, lambda key: self._remove_layout(key.name)
             ),
@@ -63,6 +77,26 @@ class LayoutState:
     def busy(self, node: str) -> str:
         """The pods that hold GPUs of a node."""
         return named(holders(self._uses.get(node, {}).values(), None))
+
+    def sliced(self, node: str) -> dict[str, int]:
+        """The devices that Tessera's DRA driver offers on a node."""
+        found = Counter[str]()
+        for name in self._sliced.get(node, ()):
+            found.update(self._slices[name][1])
+        return found
+
+    def _put_slice(self, one: SliceIn) -> None:
+        name, node = one.metadata.name, one.spec.node_name
+        self._remove_slice(name)
+        if node and one.spec.driver == DRIVER:
+            self._slices[name] = node, sliced([one])
+            self._sliced.setdefault(node, set()).add(name)
+            self._changed()
+
+    def _remove_slice(self, name: str) -> None:
+        if (known := self._slices.pop(name, None)) is not None:
+            self._sliced[known[0]].discard(name)
+            self._changed()
 
     def put_layout(self, one: MigLayout) -> None:
         known = self.layouts.get(one.name)

@@ -12,6 +12,7 @@ from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.rollout.config_map import MANAGER
 from tessera.rollout.in_use import uses_of
 from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
+from tessera.rollout.progress import offered_on
 
 _TOO_MANY: Final = 429  # as the API server answers where a PodDisruptionBudget allows no eviction now
 
@@ -33,7 +34,8 @@ class Carrier:
                 raise
             self._refused.pop(name, None)
             return None
-        return NodeSnapshot(node, await uses_of(self._client, name), self._refused.get(name, ""))
+        uses, offered = await uses_of(self._client, name), await offered_on(self._client, node)
+        return NodeSnapshot(node, uses, self._refused.get(name, ""), offered)
 
     async def write(
         self, seen: NodeSnapshot, patch: Patch, ensure: Callable[[], Awaitable[object]] | None = None

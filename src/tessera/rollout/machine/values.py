@@ -1,7 +1,7 @@
 """What a rollout reads of a node, and what it does to it: values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,9 @@ class NodeSnapshot:
     node: NodeIn
     uses: Sequence[PodUse] = ()  # what its pods hold of GPUs
     refused: str = ""  # why the API server lately evicted none of them
+    sliced: Mapping[str, int] = field(
+        default_factory=dict
+    )  # what DRA offers on it, where no device plugin does
 
     @property
     def name(self) -> str:
@@ -30,7 +33,7 @@ class NodeSnapshot:
 
     @cached_property
     def offered(self) -> Mapping[str, int]:
-        return offered_by(self.node)
+        return offered_by(self.node) or self.sliced
 
     @property
     def cordoned(self) -> bool:
