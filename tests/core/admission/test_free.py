@@ -193,6 +193,23 @@ def test_what_comes_free_at_once_is_given_to_as_many_as_it_serves():
     assert [index.room_of(f"default/{number}") for number in range(4)] == ["a", "a", "a", ""]
 
 
+def test_more_than_one_look_can_take_is_done_in_several():
+    """Many pods of many shapes: each look does a part, in order, and in the end all have room that can."""
+    offers, index = followed(node("a", cpu="1000", pods="2000", **{"1g.10gb": 1000}))
+    index.put_pod("default/user", bound("a", **{"1g.10gb": 1000}), 0)
+    for number in range(1000):
+        asks = {"cpu": f"{number + 1}m", "1g.10gb": 1}
+        index.put_pod(f"default/{number:04}", waits(created=number, **asks), 0)
+    index.remove_pod("default/user")
+    at_once(offers)
+    first = index.rooms
+    assert 0 < first < 1000
+    assert [index._rooms.holders[f"default/{n:04}"].node for n in (0, first - 1, first)] == ["a", "a", ""]
+    while (before := index.rooms) < (at_once(offers), index.rooms)[1]:
+        assert index.rooms - before <= first + 1  # the first look also begins the round
+    assert (index.rooms, free(offers, "a", SMALL)) == (1000, 0)
+
+
 def test_a_newcomer_of_higher_priority_takes_the_rooms_of_lower_ones():
     """As many as it needs, the lowest and youngest first; one of equal priority takes none."""
     _, index = followed(node("a", **{"1g.10gb": 3}))

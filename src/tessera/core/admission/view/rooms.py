@@ -21,8 +21,9 @@ from tessera.core.kubernetes.pod import Pod
 _AFTER_VERDICT: Final = 2.0
 _WITH_ROOM: Final = 30.0
 _ASKED_AGAIN: Final = 300.0
-# What is done at a time: some 10 µs each. The rest is done the next time.
-_MOST_TRIES: Final = 300
+# How many are tried at a time, some 10 µs each: before a decision, and once a second. The rest are tried the next time.
+_AT_A_LOOK: Final = 50
+_AT_LEISURE: Final = 1000
 _MOST_NODES: Final = 64  # whose rooms are looked at to make room for one pod of higher priority
 
 Rank = tuple[int, float, str]  # priority (higher first), age, name
@@ -69,10 +70,14 @@ class Rooms:
         self.holders: dict[str, Holder] = {}
         self._groups: dict[Shape, _Group] = {}
         self._on: dict[str, dict[str, Holder]] = {}  # by node
-        self._priorities: Counter[int] = Counter()  # of those that have a room; negative, as in ranks
+        # of those that have a room, and of those that have none; negative, as in ranks
+        self._priorities: Counter[int] = Counter()
+        self._unplaced: Counter[int] = Counter()
         self._untried: list[Rank] = []  # a heap: who is to be tried in this round
         self._round = 0
-        self._queued = 0
+        self._queued: dict[
+            Usage, dict[Shape, _Group]
+        ] = {}  # the groups in which somebody has no room, by GPUs
         self._due: list[tuple[float, str]] = []  # when to look at whom, a heap
 
     @property
@@ -127,7 +132,7 @@ class Rooms:
                 self._leave(holder)
                 holder.asks_at = now + _ASKED_AGAIN
                 heappush(self._due, (holder.asks_at, key))
-        self.settle(now)
+        self.settle(now, _AT_LEISURE)
 
     def node_changed(self, name: str) -> None:
         """A node is not what it was: rooms that do not fit there any more are given up."""
@@ -150,9 +155,9 @@ class Rooms:
             using = [one for one in rooms.values() if any(r in lacking for r, _ in one.group.shape.usage)]
             self._try_again(max(using, key=lambda one: one.rank))
 
-    def settle(self, now: float) -> None:
-        """Offer what came free to those without a room, in order; what would take too long is done the next time."""
-        for _ in range(_MOST_TRIES):
+    def settle(self, now: float, most: int = _AT_A_LOOK) -> None:
+        """Offer what came free to those without a room, in order; but try no more than so many."""
+        for _ in range(most):
             if not self._untried:
                 if not self._nodes.freed:
                     return
@@ -170,22 +175,17 @@ class Rooms:
                 if not holder.queued:
                     insort(group.queue, holder.rank)
                     holder.queued = True
-                    self._queued += 1
+                    self._unplaced[holder.rank[0]] += 1
+                    self._queued.setdefault(group.shape.gpus, {})[group.shape] = group
 
     def _begin_round(self) -> None:
         """Something came free: the first of every group that it may serve is tried."""
-        self._nodes.freed = 0
+        freed, self._nodes.freed = self._nodes.freed, 0
         self._round += 1
-        if not self._queued:
-            return
-        served: dict[Usage, bool] = {}
-        for group in self._groups.values():
-            if group.queue:
-                gpus = group.shape.gpus
-                if gpus not in served:
-                    served[gpus] = self._nodes.first(-1, gpus) is not None
-                if served[gpus] or self._is_above_some(group.queue[0][0]):
-                    self._untried.append(group.queue[0])
+        above = bool(self._unplaced) and self._is_above_some(min(self._unplaced))
+        for gpus, groups in self._queued.items():
+            if above or self._nodes.first(freed, gpus) is not None:
+                self._untried += [one.queue[0] for one in groups.values()]
         heapify(self._untried)
 
     def _is_above_some(self, priority: int) -> bool:
@@ -265,14 +265,24 @@ class Rooms:
         del rooms[holder.key]
         if not rooms:
             del self._on[node]
-        self._priorities[holder.rank[0]] -= 1
-        if not self._priorities[holder.rank[0]]:
-            del self._priorities[holder.rank[0]]
+        _take_one(self._priorities, holder.rank[0])
         self._nodes.give_back(node, holder.group.shape.usage)
 
     def _unqueue(self, holder: Holder) -> None:
-        if holder.queued:
-            holder.queued = False
-            self._queued -= 1
-            queue = holder.group.queue
-            del queue[bisect_left(queue, holder.rank)]
+        if not holder.queued:
+            return
+        holder.queued = False
+        _take_one(self._unplaced, holder.rank[0])
+        group = holder.group
+        del group.queue[bisect_left(group.queue, holder.rank)]
+        if not group.queue:
+            groups = self._queued[group.shape.gpus]
+            del groups[group.shape]
+            if not groups:
+                del self._queued[group.shape.gpus]
+
+
+def _take_one(counter: Counter[int], key: int) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
