@@ -3,12 +3,13 @@
 import base64
 import contextlib
 import json
+import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
@@ -29,8 +30,20 @@ def configuration(client: Mapping[str, Any], **changes: Any) -> Object:
     return found
 
 
+class Registered(Protocol):
+    """What the API server can be told to call: a webhook, or several behind one address."""
+
+    @property
+    def client(self) -> dict[str, Any]: ...
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]: ...
+
+    def requests(self) -> float: ...
+
+
 @contextlib.contextmanager
-def registered(cluster: Client, webhook: "Webhook", **changes: Any) -> Iterator[None]:
+def registered(cluster: Client, webhook: Registered, **changes: Any) -> Iterator[None]:
     """Register a webhook with the API server, and take it away again; both times until the API server knows."""
     cluster.api.create(CONFIGURATIONS, configuration(webhook.client, **changes))
     try:
@@ -44,7 +57,7 @@ def registered(cluster: Client, webhook: "Webhook", **changes: Any) -> Iterator[
             )
 
 
-def _is_called(cluster: Client, webhook: "Webhook") -> bool:
+def _is_called(cluster: Client, webhook: Registered) -> bool:
     """Whether the API server sends GPU pods to the webhook, seen by the webhook's own counter."""
     before = webhook.requests()
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
@@ -61,11 +74,17 @@ class Webhook(Running):
     """One `tessera webhook` with a certificate from files, on loopback."""
 
     def __init__(
-        self, cluster: Client, folder: Path, *options: str, config: str = "", name: str = "webhook"
+        self,
+        cluster: Client,
+        folder: Path,
+        *options: str,
+        config: str = "",
+        name: str = "webhook",
+        authority: Authority | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
-        self.authority = Authority(folder / "pki")
-        pair = self.authority.issue("webhook", "webhook", hosts=["127.0.0.1"])
+        self.authority = authority or Authority(folder / "pki")
+        pair = self.authority.issue(name, "webhook", hosts=["127.0.0.1"])
         self.config = folder / "config.yaml"
         self.config.write_text(config)
         super().__init__(

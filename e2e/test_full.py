@@ -1,0 +1,238 @@
+"""Fallback by what is free (`fallback.when: full`) on a real control plane: thirty pods at once for eight slices of what they ask for.
+
+The nodes are objects. The real scheduler binds pods to them, and nothing runs there: a pod that is bound has its slice.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.bridge import rights
+from e2e.cluster import ApiError, Client, pods_path
+from e2e.cluster.api import Object
+from e2e.replicas import Replicas
+from e2e.test_patience import MARK, ONE, SLICES, TWO, asks, pods, start, template, waits, workload
+from e2e.webhook import Webhook, registered
+
+NODES = [f"full-{number}" for number in range(4)]
+EACH = {ONE: 5, TWO: 2}  # of a node: eight and twenty together
+ALL = {resource: number * len(NODES) for resource, number in EACH.items()}
+PODS = 30
+WHEN, MIN_MEMORY = "gpu-webhook.k8s.io/fallback-when", "gpu-webhook.k8s.io/min-memory"
+FULL = {"fallback": {"when": "full", "patience": "3s"}}
+
+
+@dataclass
+class World:
+    """Three webhooks under `full` behind one address."""
+
+    cluster: Client
+    folder: Path
+    webhooks: list[Webhook]
+    address: Replicas
+
+    def webhook(self, name: str, *options: str) -> Webhook:
+        """One more of them; nobody is led there yet."""
+        authority = self.webhooks[0].authority
+        return Webhook(
+            self.cluster,
+            self.folder / name,
+            *options,
+            config=json.dumps(FULL),
+            name=name,
+            authority=authority,
+        )
+
+
+@pytest.fixture(scope="module")
+def world(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("full")
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(Webhook(control_plane, folder / "webhook", config=json.dumps(FULL)))
+        found = World(control_plane, folder, [first], stack.enter_context(Replicas(first)))
+        found.webhooks += [stack.enter_context(found.webhook(name)) for name in ("second", "third")]
+        found.address.use(*found.webhooks)
+        stack.enter_context(registered(control_plane, found.address, failurePolicy="Fail"))
+        yield found
+
+
+@pytest.fixture
+def slices(control_plane: Client) -> Iterator[None]:
+    """Eight slices of 2g and twenty of 1g, on four nodes."""
+    for name in NODES:
+        control_plane.add_node(name, allocatable=EACH)
+    yield
+    for name in NODES:
+        control_plane.remove_node(name)
+
+
+def asking(name: str, resource: str = TWO, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": template(resource, **spec)["spec"],
+    }
+
+
+def at_once(
+    cluster: Client, path: str, bodies: Sequence[Object], after: Callable[[int], None] = lambda _: None
+) -> list[str]:
+    """Create all of them at the same moment; what the API server said no with. `after` is told how many there are, after each."""
+    refused: list[str] = []
+    together, done = threading.Barrier(len(bodies)), threading.Semaphore(0)
+
+    def create(body: Object) -> None:
+        cluster.api.text("/version")  # a connection is there
+        together.wait(60)
+        try:
+            cluster.api.create(path, body)
+        except ApiError as error:
+            refused.append(str(error))
+        done.release()
+
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        results = [threads.submit(create, body) for body in bodies]
+        for number in range(len(bodies)):
+            assert done.acquire(timeout=60)
+            after(number + 1)
+    for one in results:
+        one.result()
+    return refused
+
+
+def settled(cluster: Client, namespace: str, number: int = PODS) -> dict[tuple[str, bool], int]:
+    """How many pods there are of each resource, bound or not, when the scheduler has judged all of them."""
+
+    def judged() -> list[Object] | None:
+        found = list(pods(cluster, namespace).values())
+        every = len(found) == number and all(one["spec"].get("nodeName") or waits(one) for one in found)
+        return found if every else None
+
+    found = cluster.wait(judged, what=f"the scheduler's word on {number} pods")
+    bound = Counter((one["spec"]["nodeName"], asks(one)) for one in found if one["spec"].get("nodeName"))
+    assert all(held <= EACH[resource] for (_, resource), held in bound.items()), bound
+    return Counter((asks(one), bool(one["spec"].get("nodeName"))) for one in found)
+
+
+def decisions(webhooks: Sequence[Webhook], namespace: str) -> list[list[Object]]:
+    """What each webhook said of the pods of a namespace, in its log."""
+    return [
+        [line for line in one.lines() if line.get("namespace") == namespace and "decision" in line]
+        for one in webhooks
+    ]
+
+
+def decided(webhooks: Sequence[Webhook], namespace: str) -> list[Counter[str]]:
+    """How many pods each webhook left as they are, changed and rejected."""
+    return [Counter(str(line["decision"]) for line in each) for each in decisions(webhooks, namespace)]
+
+
+def known_to_be_taken(webhooks: Sequence[Webhook], namespace: str) -> list[Object]:
+    """Replacements by which a webhook gave more than all 1g, with its own and with those that others gave a second before."""
+    given = [
+        (dt.datetime.fromisoformat(line["time"]), number, line)
+        for number, each in enumerate(decisions(webhooks, namespace))
+        for line in each
+        if line["decision"] == "patched"
+    ]
+    given.sort(key=lambda one: one[0])
+    second = dt.timedelta(seconds=1)
+    return [
+        line
+        for place, (at, number, line) in enumerate(given)
+        if sum(other == number or before < at - second for before, other, _ in given[:place]) >= ALL[ONE]
+    ]
+
+
+def burst(annotations: dict[str, str] | None = None) -> list[Object]:
+    """Thirty pods that ask for 2g; two of them take nothing smaller."""
+    made = [asking(f"p{number}", annotations=annotations) for number in range(PODS)]
+    for pod in made[:20:10]:
+        pod["metadata"]["annotations"] = {**(annotations or {}), MIN_MEMORY: "20Gi"}
+    return made
+
+
+def smaller_for_a_minimum(cluster: Client, namespace: str) -> list[str]:
+    """The pods with a minimum that got less."""
+    return [
+        one["metadata"]["name"]
+        for one in pods(cluster, namespace).values()
+        if MIN_MEMORY in one["metadata"]["annotations"] and asks(one) == ONE
+    ]
+
+
+def test_one_replica_gives_what_is_free(world: World, namespace: str, slices: None) -> None:
+    """8 pods have the 2g that they asked for, 20 have a 1g, and 2 wait as they asked; none that has a minimum got less."""
+    world.address.use(world.webhooks[0])
+    assert at_once(world.cluster, pods_path(namespace), burst()) == []
+    assert settled(world.cluster, namespace) == {(TWO, True): 8, (ONE, True): 20, (TWO, False): 2}
+    assert smaller_for_a_minimum(world.cluster, namespace) == []
+    assert decided(world.webhooks, namespace) == [Counter(patched=20, unchanged=10), Counter(), Counter()]
+    assert all(MARK in one["metadata"]["annotations"] for one in pods(world.cluster, namespace).values())
+
+
+def test_three_replicas_give_nothing_that_they_know_is_taken(
+    world: World, namespace: str, slices: None
+) -> None:
+    """Each knows the others' pods a moment later: some wait that could have had a 1g. None is rejected, and none waits for a 1g beside a free one."""
+    world.address.use(*world.webhooks)
+    assert at_once(world.cluster, pods_path(namespace), burst()) == []
+    found = settled(world.cluster, namespace)
+    each = decided(world.webhooks, namespace)
+    print(found, each)
+    replaced = found[ONE, True] + found[ONE, False]
+    assert found[TWO, True] == ALL[TWO]
+    assert found[ONE, True] == min(replaced, ALL[ONE])
+    assert known_to_be_taken(world.webhooks, namespace) == []
+    assert smaller_for_a_minimum(world.cluster, namespace) == []
+    assert all(each), "each of them decided"
+    assert sum(each, Counter()) == {"patched": replaced, "unchanged": PODS - replaced}
+
+
+def test_missing_lets_them_wait(world: World, namespace: str, slices: None) -> None:
+    """With `missing`: 8 have what they asked for, and 22 wait beside twenty free slices of 1g."""
+    world.address.use(*world.webhooks)
+    assert at_once(world.cluster, pods_path(namespace), burst({WHEN: "missing"})) == []
+    assert settled(world.cluster, namespace) == {(TWO, True): 8, (TWO, False): 22}
+
+
+def test_with_patience_all_slices_are_used(world: World, namespace: str, slices: None) -> None:
+    """Through three replicas some wait beside free slices. With the controller 28 are bound in the end, and nobody was touched who was bound."""
+    cluster = world.cluster
+    world.address.use(*world.webhooks)
+    made = [asking(f"p{number}") for number in range(PODS)]
+    for number, pod in enumerate(made):
+        pod["metadata"]["labels"] = {"app": f"w{number}"}
+    assert at_once(cluster, pods_path(namespace), made) == []
+    sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+    labels = {"kubernetes.io/service-name": "gpu-webhook"}
+    endpoints = [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}]
+    seen = {"metadata": {"name": "e2e", "labels": labels}, "addressType": "IPv4", "endpoints": endpoints}
+    with contextlib.ExitStack() as stack:
+        # before their pods, or they make them again
+        stack.callback(cluster.api.delete, sets, propagationPolicy="Background")
+        for number in range(PODS):  # each adopts a pod
+            cluster.api.create(sets, workload(f"w{number}", 1))
+        print(settled(cluster, namespace))
+        before = {uid for uid, one in pods(cluster, namespace).items() if one["spec"].get("nodeName")}
+        assert ALL[TWO] < len(before) < sum(ALL.values()), "there is something to do"
+        stack.enter_context(rights(cluster, world.folder, config=FULL))
+        cluster.api.create(SLICES, seen)
+        stack.callback(cluster.api.delete, f"{SLICES}/e2e")
+        stack.enter_context(start(world.folder, "controller", evictions=100))
+
+        def bound() -> list[str] | None:
+            found = [uid for uid, one in pods(cluster, namespace).items() if one["spec"].get("nodeName")]
+            return found if len(found) == sum(ALL.values()) else None
+
+        assert before <= set(cluster.wait(bound, what="28 bound pods", timeout=60))
+        found = settled(cluster, namespace)
+        assert (found[TWO, True], found[ONE, True]) == (ALL[TWO], ALL[ONE])
