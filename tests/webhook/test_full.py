@@ -88,6 +88,20 @@ def test_thirty_pods_at_once():
     assert replica.free.reservations == 30
 
 
+def test_quotas_count_what_was_admitted():
+    """Pods that were admitted here and were not seen yet count against their namespace's quota: none falls back to what the quota would refuse."""
+    replica = Replica(both(1, 20))
+    small, large = (MIG + profile for profile in ("1g.10gb", "2g.20gb"))
+    replica.view.put_quota(Quota("default", "q", {small: 3, large: 30}, {small: 1}))
+    got = [asks_for(replica.send(pod_document(LARGE, **made_by("train")))[1])["c0"] for _ in range(5)]
+    assert got == [LARGE["limits"], SMALL["limits"], SMALL["limits"], LARGE["limits"], LARGE["limits"]]
+    # the quota counts them, and they are seen
+    replica.view.put_quota(Quota("default", "q", {small: 4, large: 30}, {small: 3}))
+    replica.free.expire(10.0)
+    replica.free.put_pod("default/a", BoundPod("n", usage_of(pod(container(**{"2g.20gb": 1}))), None), 10.0)
+    assert asks_for(replica.send(pod_document(LARGE, **made_by("train")))[1])["c0"] == SMALL["limits"]
+
+
 def test_what_was_admitted_counts_for_ten_seconds():
     """A pod that never appears, since the API server rejected it later, keeps its room for 10 s at most; one that is seen takes its own."""
     replica = Replica(both())

@@ -6,6 +6,7 @@ by the most that it needs at one time, under `requests.<resource>`, against ever
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -51,12 +52,19 @@ class Quota:
 class Allowance:
     """What a namespace's quotas leave for what could replace a pod's request."""
 
-    __slots__ = ("_counting", "_named", "_names")
+    __slots__ = ("_admitted", "_counting", "_named", "_names")
 
     def __init__(self, quotas: Sequence[Quota], pod: Pod, *, qos_known: bool = True) -> None:
         self._names = ", ".join(quoted(one.name) for one in quotas)
         self._named = {resource for one in quotas for resource in one.hard}
         self._counting = [one for one in quotas if one.counts(pod, qos_known=qos_known)]
+        self._admitted: Mapping[str, Number] = {}
+
+    def counting(self, admitted: Mapping[str, Number]) -> "Allowance":
+        """The same, less what pods take that were admitted and that the quotas may not count yet."""
+        other = copy(self)
+        other._admitted = admitted  # noqa: SLF001 # one like this
+        return other
 
     def obstacle(self, resource: str, need: Number) -> str:
         """Why so many of a resource may not be had, in words; empty when they may."""
@@ -68,7 +76,8 @@ class Allowance:
         """Which quota has no room for so many of a resource, in words; empty when all have, or none counts it."""
         for one in self._counting:
             hard = one.hard.get(resource)
-            if hard is not None and (used := one.used.get(resource, 0)) + need > hard:
+            used = one.used.get(resource, 0) + self._admitted.get(resource, 0)
+            if hard is not None and used + need > hard:
                 return f"over the quota {quoted(one.name)}: {used} used and {need} needed of {hard}"
         return ""
 

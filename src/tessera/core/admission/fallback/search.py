@@ -100,6 +100,9 @@ class FallbackSearch:
         """The same search in the same cluster, of which something else is seen: what is free. It has a time of its own."""
         other = copy(self)
         other.work = Work()
+        if self._allowance is not None and view.free is not None:
+            counting = self._allowance.counting(view.free.admitted(self._pod.namespace))
+            other._allowance = counting  # noqa: SLF001 # one like this
         other.look_at(view)
         return other
 

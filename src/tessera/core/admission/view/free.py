@@ -3,6 +3,7 @@
 There is no clock here: who writes says what time it is, in seconds of any clock that only grows.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -185,6 +186,14 @@ class FreeIndex:
         self._reserved.setdefault(known_by, []).append(key)
         self._until[key] = now + RESERVED, known_by
         self._rooms.add(key, shape, pod.priority or 0, float("inf"), now)
+
+    def admitted(self, namespace: str) -> dict[str, int]:
+        """The GPUs of the pods of a namespace that were admitted here and were not seen yet: its quotas may not count them."""
+        found: Counter[str] = Counter()
+        for (origin, gpus), keys in self._reserved.items():
+            if origin.namespace == namespace:
+                found.update({resource: amount // 10**9 * len(keys) for resource, amount in gpus})
+        return found
 
     def release(self, origin: Origin) -> None:
         """Give back what was reserved last for such a pod: it is decided about again, with more containers."""
