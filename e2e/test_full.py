@@ -19,10 +19,13 @@ import pytest
 from e2e.bridge import rights
 from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
+from e2e.command import account_kubeconfig
 from e2e.replicas import Replicas
 from e2e.test_patience import MARK, ONE, SLICES, TWO, asks, pods, start, template, waits, workload
 from e2e.webhook import Webhook, registered
+from tessera.protocol import yaml
 
+DEPLOYED = Path(__file__).parents[1] / "deploy" / "tessera.yaml"
 NODES = [f"full-{number}" for number in range(4)]
 EACH = {ONE: 5, TWO: 2}  # of a node: eight and twenty together
 ALL = {resource: number * len(NODES) for resource, number in EACH.items()}
@@ -236,3 +239,137 @@ def test_with_patience_all_slices_are_used(world: World, namespace: str, slices:
         assert before <= set(cluster.wait(bound, what="28 bound pods", timeout=60))
         found = settled(cluster, namespace)
         assert (found[TWO, True], found[ONE, True]) == (ALL[TWO], ALL[ONE])
+
+
+def test_a_quota_holds(world: World, namespace: str, slices: None) -> None:
+    """Of a namespace that may have five 1g, five pods get one at most. None is rejected for want of quota: the others wait as they asked."""
+    quota = {"hard": {f"requests.{ONE}": 5, f"requests.{TWO}": PODS}}
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    world.cluster.api.create(path, {"metadata": {"name": "q"}, "spec": quota})
+    world.cluster.wait_for(path, "q", lambda one: one["status"].get("used"))
+    world.address.use(world.webhooks[0])
+    assert at_once(world.cluster, pods_path(namespace), burst()) == []
+    found = settled(world.cluster, namespace)
+    assert found[TWO, True] == ALL[TWO]
+    assert 1 <= found[ONE, True] <= 5
+    assert found[ONE, False] == 0
+
+
+def test_a_replica_is_replaced_in_the_middle(world: World, namespace: str, slices: None) -> None:
+    """Ten pods while one of three goes; none is rejected. Its successor knows at once what they took: it gives the rest, to the last slice."""
+    cluster, address = world.cluster, world.address
+    path = pods_path(namespace)
+    with world.webhook("leaves", "--shutdown-delay=1") as leaves:
+        address.use(leaves, *world.webhooks[1:])
+
+        def go(number: int) -> None:
+            if number == 5:
+                address.lead_to(*world.webhooks[1:])
+                leaves.process.terminate()
+
+        assert at_once(cluster, path, [asking(f"p{number}") for number in range(15)], go) == []
+        assert leaves.stop() == 0
+    before = settled(cluster, namespace, 15)
+    with world.webhook("comes") as comes:
+        address.use(comes)
+        assert at_once(cluster, path, [asking(f"q{number}") for number in range(15)]) == []
+    address.use(*world.webhooks)
+    found = settled(cluster, namespace)
+    as_asked = before[TWO, True] + before[TWO, False]
+    assert before[ONE, False] == found[ONE, False] == 0
+    assert found[ONE, True] == min(ALL[ONE], before[ONE, True] + 15 - max(0, ALL[TWO] - as_asked))
+
+
+@pytest.fixture
+def small(control_plane: Client, world: World, namespace: str) -> Iterator[None]:
+    """One node, whose 2g is taken and whose 1g is free; one webhook."""
+    world.address.use(world.webhooks[0])
+    control_plane.add_node("small", allocatable={ONE: 1, TWO: 1})
+    control_plane.api.create(pods_path(namespace), asking("holds"))
+    control_plane.wait_for_pod_bound("holds", namespace=namespace)
+    control_plane.wait(lambda: would_get(control_plane, namespace) == ONE, what="the webhook seeing it")
+    yield
+    control_plane.remove_node("small")
+
+
+def would_get(cluster: Client, namespace: str, annotations: dict[str, str] | None = None, **spec: Any) -> str:
+    """What a pod that asks for 2g would get now: a dry run."""
+    path = pods_path(namespace)
+    return asks(cluster.api.create(path, asking("probe", annotations=annotations, **spec), dryRun="All"))
+
+
+def test_dry_runs_and_observed_pods_keep_nothing(world: World, namespace: str, small: None) -> None:
+    """Neither takes the one 1g that is free from the pod that is created after them."""
+    cluster = world.cluster
+    assert [would_get(cluster, namespace) for _ in range(5)] == [ONE] * 5
+    with cluster.namespace(labels={"gpu-webhook": "observe"}) as watched:
+        for number in range(3):
+            made = cluster.api.create(pods_path(watched), asking(f"o{number}"))
+            assert (asks(made), made["metadata"].get("annotations")) == (TWO, None)
+        wanted = [Counter({"would be patched": 3})]
+        cluster.wait(lambda: decided(world.webhooks[:1], watched) == wanted, what=f"{wanted} in the log")
+        created = cluster.api.create(pods_path(namespace), asking("created"))
+        assert asks(created) == ONE
+        assert would_get(cluster, namespace) == TWO, "the last one is gone"
+        cluster.wait_for_pod_bound("created", namespace=namespace)
+
+
+def test_for_whom_what_is_free_does_not_matter(world: World, namespace: str, small: None) -> None:
+    """Pods with gates, with a priority and with a minimum stay as they ask beside a free 1g; so do all while its node is cordoned."""
+    cluster, node = world.cluster, "/api/v1/nodes/small"
+    before = world.webhooks[0].metrics()
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    cluster.api.create(classes, {"metadata": {"name": "full-high"}, "value": 1000})
+    try:
+        ways = {
+            "gated": would_get(cluster, namespace, schedulingGates=[{"name": "example.com/gate"}]),
+            "priority": would_get(cluster, namespace, priorityClassName="full-high"),
+            "minimum": would_get(cluster, namespace, {MIN_MEMORY: "20Gi"}),
+            "missing": would_get(cluster, namespace, {WHEN: "missing"}),
+            "none": would_get(cluster, namespace),
+        }
+    finally:
+        cluster.api.delete(f"{classes}/full-high")
+    assert ways == {**dict.fromkeys(ways, TWO), "none": ONE}
+    after = world.webhooks[0].metrics()
+    for way, number in {"gated": 1, "priority": 1, "full": 2}.items():
+        assert counted(after, way) - counted(before, way) == number, way
+    cluster.api.patch(node, {"spec": {"unschedulable": True}})
+    cluster.wait(lambda: would_get(cluster, namespace) == TWO, what="nothing free on a cordoned node")
+    cluster.api.patch(node, {"spec": {"unschedulable": None}})
+    cluster.wait(lambda: would_get(cluster, namespace) == ONE, what="its 1g free again")
+
+
+def counted(metrics: list[str], way: str) -> float:
+    start = f'gpu_webhook_fallback_full_total{{way="{way}"}} '
+    return sum(float(line.removeprefix(start)) for line in metrics if line.startswith(start))
+
+
+def test_without_the_right_to_read_pods(world: World, namespace: str, small: None) -> None:
+    """With the rights of the deployed manifest, which has none on pods: ready, as `missing`, and both metrics say so."""
+    cluster = world.cluster
+    documents = yaml.load_all(DEPLOYED.read_bytes(), str(DEPLOYED))
+    rules = next(
+        one["rules"]
+        for one in documents
+        if (one["kind"], one["metadata"]["name"]) == ("ClusterRole", "gpu-webhook")
+    )
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterrole"
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "full-less"}
+    name = {"metadata": {"name": "full-less"}}
+    cluster.api.create(f"{roles}s", {**name, "rules": rules})
+    cluster.api.create(f"{roles}bindings", {**name, "roleRef": reference, "subjects": [subject]})
+    try:
+        account = account_kubeconfig(cluster, namespace, world.folder)
+        with world.webhook("less", f"--kubeconfig={account}") as less:
+            world.address.use(less)
+            assert would_get(cluster, namespace) == TWO
+            assert less.ready()
+            metrics = less.metrics()
+            assert "gpu_webhook_free_view_known 0" in metrics
+            assert counted(metrics, "no_view") == 1
+            world.address.use(*world.webhooks)
+    finally:
+        cluster.api.delete(f"{roles}bindings/full-less")
+        cluster.api.delete(f"{roles}s/full-less")
