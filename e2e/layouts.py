@@ -65,11 +65,12 @@ def definitions(cluster: Client, folder: Path, **values: Any) -> Iterator[None]:
     cluster.wait_gone(_DEFINITIONS, name)
 
 
-def start_controller(folder: Path, number: int = 0) -> Running:
+def start_controller(folder: Path, number: int = 0, metrics: str = "none") -> Running:
     """`tessera controller --layouts` with the rights that the chart gives it."""
     config = folder / "kubeconfig-of-the-controller"
     options = (f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text")
-    return Running("controller", *options, "--metrics-listen=none", log=folder / f"controller-{number}.log")
+    log = folder / f"controller-{number}.log"
+    return Running("controller", *options, f"--metrics-listen={metrics}", log=log)
 
 
 @contextmanager

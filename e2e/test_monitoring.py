@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from e2e import bridge, dra
+from e2e import bridge, dra, layouts
 from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, Object, cgroups, pods_path, program
 from e2e.cluster.pki import Authority
@@ -479,6 +479,27 @@ def test_controller_is_gone(cluster_with_node: ClusterWithNode, tmp_path: Path) 
         until(lambda: not server.firing(), timeout=120, what="no alert fires where all is well")
         controller.kill()
         assert fires(server, "GPUControllerDown") == "No tessera controller is at work."
+
+
+def test_a_rollout_fails(cluster_with_node: ClusterWithNode, tmp_path: Path) -> None:
+    """A node that does not take the layout of its MigLayout is counted until somebody changes the MigLayout."""
+    cluster, address = cluster_with_node, f"127.0.0.1:{free_port()}"
+    layouts.add_gpu_node(cluster, "refusing", "refusing")
+    try:
+        with (
+            layouts.definitions(cluster, tmp_path),
+            layouts.StandInCutter(cluster, "refusing") as cutter,
+            layouts.start_controller(tmp_path, metrics=address) as controller,
+        ):
+            cutter.refuses = lambda node, text: "no room" if "1g.18gb" in text else ""
+            controller.wait_for_log("leading as")
+            cluster.api.create(layouts.LAYOUTS, layouts.mig_layout("refusing", "refusing"))
+            with watched(tmp_path, controller=address) as server:
+                said = fires(server, "MIGRolloutFailed")
+                assert said == "1 nodes did not take the layout of their MigLayout, and got the old one back."
+            cluster.api.delete(f"{layouts.LAYOUTS}/refusing")
+    finally:
+        cluster.remove_node("refusing")
 
 
 def test_a_claims_record_cannot_be_read_and_the_driver_is_gone(
