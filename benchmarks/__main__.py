@@ -37,7 +37,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "page": "the page of a large cluster in a real browser",
     "worth": "how long tasks wait in simulated days, by how pods are admitted",
 }
-ALONE: Final = frozenset({"worth"})  # nothing stands beside them: they need no peers
+ALONE: Final = frozenset({"cards", "worth"})  # nothing stands beside them: they need no peers
 QUICK_RUNS: Final = ("decision", "https", "view", "startup")
 
 
