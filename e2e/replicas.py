@@ -23,8 +23,8 @@ class Replicas:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         serving = asyncio.start_server(self._serve, "127.0.0.1", 0)
-        server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(30)
-        self._port = server.sockets[0].getsockname()[1]
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(30)
+        self._port = self._server.sockets[0].getsockname()[1]
 
     @property
     def client(self) -> dict[str, Any]:
@@ -62,11 +62,13 @@ class Replicas:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         webhook = self._used[next(self._turn) % len(self._used)]
         self._open.add(writer)
-        with contextlib.suppress(OSError):
-            there, back = await asyncio.open_connection("127.0.0.1", webhook.port)
-            await asyncio.gather(_pump(reader, back), _pump(there, writer))
-        writer.close()
-        self._open.remove(writer)
+        try:
+            with contextlib.suppress(OSError):
+                there, back = await asyncio.open_connection("127.0.0.1", webhook.port)
+                await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        finally:
+            writer.close()
+            self._open.remove(writer)
 
     def __enter__(self) -> Self:
         return self
@@ -77,18 +79,23 @@ class Replicas:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     async def _end(self) -> None:
+        self._server.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for one in tasks:
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.1)  # until all sockets are closed
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Everything from one side to the other, until one of them has hung up."""
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+    try:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+    finally:
+        writer.close()
