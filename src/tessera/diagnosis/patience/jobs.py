@@ -1,6 +1,6 @@
 """Whether a Job pays for the eviction of a pod that never started.
 
-Found out on Kubernetes 1.36.3 (e2e/test_patience.py, `test_what_an_eviction_costs_a_job`), and read in 1.37.1:
+Found out on Kubernetes 1.36.3 and 1.37.1 (e2e/test_patience.py, `test_what_an_eviction_costs_a_job`):
 
 - A pod of a Job without a podFailurePolicy counts as failed as soon as it is being deleted, whatever its phase: it costs one of `backoffLimit` (with
   `podReplacementPolicy: Failed`, too, once the pod garbage collector has marked it failed), and one of its index with `backoffLimitPerIndex`.
