@@ -332,8 +332,24 @@ def test_monitoring_story(installed: Installation, monitoring_programs: None, tm
         f"--metrics-listen={usage}",
         log=tmp_path / "dashboard.log",
     )
-    with kube_state_metrics(tmp_path, cluster.kubeconfig) as state, page, _passing_pod(cluster):
+    (tmp_path / "config.yaml").write_text("fallback: {patience: 5m}")
+    evicting = f"127.0.0.1:{free_port()}"
+    controller = Running(
+        "controller",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--namespace={NAMESPACE}",
+        f"--config={tmp_path / 'config.yaml'}",
+        f"--metrics-listen={evicting}",
+        log=tmp_path / "controller.log",
+    )
+    with (
+        kube_state_metrics(tmp_path, cluster.kubeconfig) as state,
+        page,
+        controller,
+        _passing_pod(cluster),
+    ):
         jobs = {"webhook": [*webhooks, *controllers], "plugin": plugins, "state": [state], "usage": [usage]}
+        jobs["controller"] = [evicting]
         with prometheus(tmp_path, jobs) as server:
             cluster.wait(server.all_up, what="every target scraped")
             waiting = {

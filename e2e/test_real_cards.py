@@ -47,14 +47,14 @@ class Node:
         self._config.write_text(
             f"nvml: {{migStrategy: mixed, cut: true, switchMode: {str(switch_mode).lower()}}}\n"
         )
-        (folder / "kubelet/device-plugins").mkdir(parents=True)
+        (folder / "k/device-plugins").mkdir(parents=True)
 
     def start(self) -> Running:
         return Running(
             "device-plugin",
             f"--config={self._config}",
             "--node-name=node-1",
-            f"--kubelet-dir={self._folder / 'kubelet'}",
+            f"--kubelet-dir={self._folder / 'k'}",
             f"--cdi-dir={self._folder / 'cdi'}",
             f"--state-dir={self._folder / 'state'}",
             f"--layout={self.layout}",

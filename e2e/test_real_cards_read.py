@@ -23,11 +23,11 @@ def plugin(driver: Driver, machine: Machine, folder: Path, strategy: str) -> Run
     """Tessera's, where it finds the machine's files."""
     config = folder / "devices.yaml"
     config.write_text(f"nvml: {{migStrategy: {strategy}}}\n")
-    (folder / "kubelet/device-plugins").mkdir(parents=True, exist_ok=True)
+    (folder / "k/device-plugins").mkdir(parents=True, exist_ok=True)
     options = (
         f"--config={config}",
         "--node-name=node-1",
-        f"--kubelet-dir={folder / 'kubelet'}",
+        f"--kubelet-dir={folder / 'k'}",
         f"--cdi-dir={folder / 'cdi'}",
         f"--state-dir={folder / 'state'}",
         "--metrics-listen=127.0.0.1:0",

@@ -66,7 +66,8 @@ class ControllerMetrics:
         text = "Evictions of pods that waited, by what became of them."
         yield self.evictions.family(f"{_PREFIX}_patience_evictions_total", text)
         text = "Pods that wait for longer than their patience, by why they are not evicted now."
-        states = {(state,): count for state, count in sorted(self.patience_states.items())}
+        every = {"later": 0, "nothing_free": 0, **self.patience_states}  # these are there from the start
+        states = {(state,): count for state, count in sorted(every.items())}
         yield labelled(f"{_PREFIX}_patience_pods", "gauge", text, ("state",), states)
         text = "1 while the webhook has ready endpoints: else nothing is evicted."
         yield gauge(f"{_PREFIX}_patience_webhook_seen", text, int(webhook_seen))
