@@ -313,7 +313,9 @@ def monitoring_programs() -> None:
     programs(["prometheus", "promtool", "kube-state-metrics"])
 
 
-def test_monitoring_story(installed: Installation, monitoring_programs: None, tmp_path: Path) -> None:
+def test_monitoring_story(
+    installed: Installation, node_namespace: str, monitoring_programs: None, tmp_path: Path
+) -> None:
     """A real Prometheus scrapes webhook and plugin: metrics well named, rules evaluated, every panel has something to show."""
     cluster = installed.cluster
     webhooks = [f"{pod['status']['podIP']}:8080" for pod in installed.webhook_pods()]
@@ -337,7 +339,7 @@ def test_monitoring_story(installed: Installation, monitoring_programs: None, tm
     controller = Running(
         "controller",
         f"--kubeconfig={cluster.kubeconfig}",
-        f"--namespace={NAMESPACE}",
+        f"--namespace={node_namespace}",  # where it leaves a Lease and a Secret
         f"--config={tmp_path / 'config.yaml'}",
         f"--metrics-listen={evicting}",
         log=tmp_path / "controller.log",
