@@ -1,0 +1,137 @@
+"""What the autopilot is told, and what it says."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tessera.core.mig.layout import CardLayout
+from tessera.core.mig.placement import Instance
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import Way
+from tessera.core.planning.kinds import ANYWHERE
+
+
+class Kind(StrEnum):
+    """How a want shows."""
+
+    WAITING = "waiting"  # a pod waits
+    FELL_BACK = "fell back"  # a pod runs on something else
+    REJECTED = "rejected"  # the pod was never created
+
+
+class Why(StrEnum):
+    """Why something that is wanted gets no room."""
+
+    NO_ROOM = "no-room"  # nothing idle that it fits on
+    BUDGET = "budget"
+    COOL_DOWN = "cool-down"
+    MINIMUM = "minimum"
+    MAXIMUM = "maximum"
+    KEEP_WHOLE = "keep-whole"
+    NOT_WORTH_IT = "not-worth-it"
+
+
+@dataclass(frozen=True, slots=True)
+class CardSupply:
+    """One card of the autopilot's nodes. Whoever fills this in gives the same object to cards that are cut alike: that is faster."""
+
+    node: str
+    number: int  # of the card on its node
+    layout: CardLayout  # as it is cut now
+    held: tuple[Instance, ...] = ()  # in use, given out, or not proven idle: these stay
+    way: Way = Way.ANNOTATION  # mig-manager clears a card whole: it is cut only if nothing is held
+    queues: frozenset[int] = frozenset({ANYWHERE})  # whom devices on its node serve
+    fixed: str = ""  # why it must not be cut now (a whole GPU in use, a rollout, …); empty: it may
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Devices of one profile that a pod wants and does not have, after free ones were given out."""
+
+    profile: MigProfile
+    namespace: str
+    since: float  # seconds, on the clock of `now`
+    queue: int = ANYWHERE
+    priority: int = 0
+    kind: Kind = Kind.WAITING
+    number: int = 1  # devices
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the autopilot must keep to: `spec.autopilot` of a MigLayout."""
+
+    minimum: Mapping[MigProfile, int] = field(default_factory=dict)  # devices, used or idle
+    maximum: Mapping[MigProfile, int] = field(default_factory=dict)
+    keep_whole: int = 0  # cards that stay whole GPUs
+    recuts_per_hour: int = 20  # cards
+    cool_down: float = 600.0  # seconds in which a card is not cut again
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A card that was cut, and when."""
+
+    at: float
+    node: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """All that the autopilot remembers: plain numbers, few of them."""
+
+    at: float | None = None  # when it last looked; None: never
+    levels: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # profile's name → what was wanted
+    cuts: tuple[Cut, ...] = ()  # within the last hour or the cool-down, oldest first
+
+    def after(self, recuts: "Iterable[Recut]", now: float) -> "Past":
+        """With these re-cuts begun: they count against budget and cool-down. Say so of every re-cut that is begun."""
+        return replace(self, cuts=(*self.cuts, *(Cut(now, one.node, one.number) for one in recuts)))
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """A card, how it is cut now and how it shall be. What is held stays where it is."""
+
+    node: str
+    number: int
+    before: CardLayout
+    after: CardLayout
+    serves: Mapping[MigProfile, int]  # wants that it makes room for
+    takes: Mapping[MigProfile, int]  # idle devices that go
+    gain: float
+    cost: float
+    reason: str  # one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Devices that are wanted and get no room."""
+
+    profile: MigProfile
+    number: int
+    why: Why
+    reason: str  # one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileDemand:
+    """How many devices of a profile are wanted, and how many there are."""
+
+    waiting: int = 0
+    fell_back: int = 0
+    rejected: int = 0
+    in_use: int = 0
+    idle: int = 0
+    forecast: float = 0.0  # devices in use and wanted at a time, as it has been lately
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What to cut, what not and why, and what to remember. `past` does not have the re-cuts: see `Past.after`."""
+
+    recuts: tuple[Recut, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    past: Past = Past()
+    demand: Mapping[MigProfile, ProfileDemand] = field(default_factory=dict)  # smallest profile first
