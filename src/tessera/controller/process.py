@@ -14,6 +14,7 @@ from tessera.controller.leader import RETRY, Leader
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.reconciler import DEFAULT_PACE, Pace, PatienceReconciler
 from tessera.controller.ticket_keeper import TicketKeeper
+from tessera.kube.clock import first_of
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER
@@ -110,12 +111,7 @@ class Controller:
 
     async def _lead(self) -> None:
         """Lead once one of the reconcilers can work: the others begin when they can."""
-        waiting = [asyncio.ensure_future(one.until_able()) for one in self._reconcilers]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waiting:
-                one.cancel()
+        await first_of(*(one.until_able() for one in self._reconcilers))
         self._able, self._leader.beat = True, self._clock.now()
         await self._leader.lead(*(partial(one.run, self._leader.fence) for one in self._reconcilers))
 

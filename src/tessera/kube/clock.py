@@ -1,10 +1,10 @@
-"""Time, asked of one object: tests bring a clock of their own and never wait. And how long to wait after a failure."""
+"""Time, asked of one object: tests bring a clock of their own and never wait. How long to wait after a failure, and for the first of several things."""
 
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 # as client-go's reflector: 0.8 s, doubling, to 30 s; a quarter more or less, so that many clients do not move as one
 _FIRST: Final = 0.8
@@ -45,3 +45,13 @@ class Backoff:
 
     def reset(self) -> None:
         self._next = _FIRST
+
+
+async def first_of(*work: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
+    """Wait until one of these is done, but no longer than `timeout` seconds; the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in tasks:
+            one.cancel()

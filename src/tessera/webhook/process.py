@@ -17,7 +17,7 @@ from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.access.choice import find_cluster, own_namespace
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.clock import SYSTEM_CLOCK, Clock, first_of
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -124,14 +124,14 @@ class Webhook:
             self._start(_prepare_when_complete(view))
             https = self._listeners(endpoint.route(), parts)
             self._metrics.add_source(lambda: self._shown(view, admission, https))
-            await _first_of(self._served.wait(), self._stopping.wait())
+            await first_of(self._served.wait(), self._stopping.wait())
             if not self._stopping.is_set():
                 address = https.start(self._settings.listen)
                 self._log.info("serving", address=str(address), version=__version__)
                 await self._stopping.wait()
                 # Not ready first, and only some time later no longer there: load balancers learn late.
-                await _first_of(self._hurry.wait(), timeout=self._settings.shutdown_delay)
-                await _first_of(self._hurry.wait(), https.drain(self._settings.drain_timeout))
+                await first_of(self._hurry.wait(), timeout=self._settings.shutdown_delay)
+                await first_of(self._hurry.wait(), https.drain(self._settings.drain_timeout))
                 https.abort()
                 self._log.info("ended")
         return self._exit_code
@@ -292,11 +292,3 @@ async def _prepare_when_complete(view: LiveView | FileView) -> None:
         await asyncio.sleep(0)
     gc.collect()
     gc.freeze()
-
-
-async def _first_of(*work: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
-    """Wait until one of these is done, but no longer than that; the others are cancelled."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -15,7 +14,7 @@ from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
-from tessera.kube.clock import Backoff
+from tessera.kube.clock import Backoff, first_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -174,18 +173,9 @@ class ClaimReconciler:
         """Wait until something has changed, what failed is due again, or for the keeper's next poll."""
         retry, poll = self._retries.next(), self._keeper.wait
         if retry is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(poll):
-                    await self._changed.wait()
-            return
-        either = [
-            asyncio.ensure_future(one) for one in (self._clock.sleep(min(retry, poll)), self._changed.wait())
-        ]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in either:
-                one.cancel()
+            await first_of(self._changed.wait(), timeout=poll)
+        else:
+            await first_of(self._clock.sleep(min(retry, poll)), self._changed.wait())
 
     # what is seen
 

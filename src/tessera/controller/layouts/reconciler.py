@@ -17,7 +17,7 @@ from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
 from tessera.controller.layouts.status import status_of
 from tessera.controller.metrics import ControllerMetrics
 from tessera.inventory.operator import read_mig_manager
-from tessera.kube.clock import Backoff
+from tessera.kube.clock import Backoff, first_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
@@ -226,9 +226,4 @@ class LayoutReconciler:
         """Wait until something has changed, or for the next look; at least as long as the last one took, since many nodes change all the time."""
         await self._clock.sleep(min(max(_BURST, took), self._poll))
         seconds = self._poll if self._rollouts.under_way() else _REST
-        either = [asyncio.ensure_future(one) for one in (self._clock.sleep(seconds), self._changed.wait())]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in either:
-                one.cancel()
+        await first_of(self._clock.sleep(seconds), self._changed.wait())
