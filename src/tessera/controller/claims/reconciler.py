@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -12,6 +13,7 @@ from tessera.controller.claims.objects import TEMPLATES, FollowedPod, PodsClaim,
 from tessera.controller.claims.plan import Action, Retries, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
+from tessera.controller.lack import Lack
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import Backoff, first_of
@@ -30,7 +32,6 @@ T = TypeVar("T", FollowedPod, Template, PodsClaim)
 _AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
 _UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
 _RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
-_POLL_ABSENT: Final = 5.0  # seconds; the follower asks for the collections again every minute
 
 
 class ClaimReconciler:
@@ -43,7 +44,6 @@ class ClaimReconciler:
     ) -> None:
         self.state = state = ClaimState()
         self._keeper = keeper
-        self._logged = ""  # what it lacks, as the log says it
         self._told: dict[Key, str] = {}  # the UIDs of refused pods that have an Event
         self._refusals = RefusalLog(client.clock)
         self._writes = Writes(client, recorder, metrics)
@@ -62,6 +62,11 @@ class ClaimReconciler:
             ),
         }
         self.follower = Follower(client, sinks)
+        words = (
+            "the controller makes no claims, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
+            "resource.k8s.io/v1, and the chart's ClusterRole): %s"
+        )
+        self._lack = Lack(client.clock, self.follower.absent, partial(log.warning, words))
         metrics.bridged = lambda: len(state.pods)
         metrics.refused = lambda: (
             sum(one.text is None for one in state.pods.values()) + sum(1 for _ in state.without_template())
@@ -82,15 +87,7 @@ class ClaimReconciler:
     async def until_able(self) -> None:
         """Wait until it is able to work; the log says what it lacks."""
         await self.follower.synced()
-        while absent := self.follower.absent():
-            if absent != self._logged:
-                log.warning(
-                    "the controller makes no claims, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
-                    "resource.k8s.io/v1, and the chart's ClusterRole): %s",
-                    absent,
-                )
-                self._logged = absent
-            await self._clock.sleep(_POLL_ABSENT)
+        await self._lack.over()
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
         """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""

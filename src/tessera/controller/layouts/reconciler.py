@@ -8,8 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
+from tessera.controller.lack import Lack
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
@@ -38,7 +40,6 @@ _POLL: Final = 2.0  # seconds between two looks at nodes that are under way
 _REST: Final = 30.0  # seconds between two looks where nothing is
 _CONFIGURATIONS: Final = 30.0  # seconds until mig-manager's ConfigMap is read again
 _BURST: Final = 0.2  # seconds: changes come in bursts
-_POLL_ABSENT: Final = 5.0
 
 
 class LayoutReconciler:
@@ -65,7 +66,8 @@ class LayoutReconciler:
         self.state = LayoutState(self._changed.set)
         self.follower = Follower(client, self.state.sinks())
         self._backoff = Backoff()
-        self._logged = ""
+        words = "the controller keeps no layouts (they need the chart's value layouts.enabled): %s"
+        self._lack = Lack(client.clock, self._absent, partial(log.warning, words))
         self._around = Surroundings()
         # when mig-manager's configurations were read, and for which MigLayouts
         self._read: tuple[float, frozenset[tuple[str, int]]] = 0.0, frozenset()
@@ -94,14 +96,7 @@ class LayoutReconciler:
 
     async def until_able(self) -> None:
         await self.follower.synced()
-        while absent := self._absent():
-            if absent != self._logged:
-                log.warning(
-                    "the controller keeps no layouts (they need the chart's value layouts.enabled): %s",
-                    absent,
-                )
-                self._logged = absent
-            await self._clock.sleep(_POLL_ABSENT)
+        await self._lack.over()
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
         """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""

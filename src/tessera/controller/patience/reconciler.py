@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NoReturn
 
+from tessera.controller.lack import Lack
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
@@ -29,7 +31,6 @@ from tessera.kube.watch.resource import Key, Resource, Sink, replace_all
 log = logging.getLogger(__name__)
 
 _MOST_JOBS: Final = 20  # that are read before the next plan
-_POLL_UNABLE: Final = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ class PatienceReconciler:
         self._told: dict[Key, str] = {}  # the uids of bare pods that have an Event
         self._backoff = Backoff()
         self._logged = ""
+        words = "the controller evicts no pods that wait: %s"
+        self._lack = Lack(client.clock, self._lacks, partial(log.warning, words))
         metrics.webhook_seen = lambda: self._webhook.is_ready
 
     def configure(self, policy: Policy) -> None:
@@ -94,7 +97,7 @@ class PatienceReconciler:
 
     @property
     def able(self) -> bool:
-        return self.missing() is None and self._view.offers.free is not None
+        return not self._lacks()
 
     def missing(self) -> str | None:
         """What it does not know yet."""
@@ -109,11 +112,10 @@ class PatienceReconciler:
     async def until_able(self) -> None:
         await self._view.synced()
         await self._follower.synced()
-        while not self.able:
-            if self._view.offers.free is None and not self._logged:
-                self._logged = "the controller evicts no pods that wait: it may not list pods"
-                log.warning(self._logged)
-            await self._clock.sleep(_POLL_UNABLE)
+        await self._lack.over()
+
+    def _lacks(self) -> str:
+        return self.missing() or ("it may not list pods" if self._view.offers.free is None else "")
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
         """Evict until cancelled; `fence` raises when another process leads."""

@@ -1,0 +1,27 @@
+"""What keeps a reconciler from its work in this cluster."""
+
+from collections.abc import Callable
+from typing import Final
+
+from tessera.kube.clock import Clock
+
+_POLL: Final = 5.0  # seconds; a follower asks for collections that are absent again every minute
+
+
+class Lack:
+    """What a reconciler lacks, as `asked` says it now (empty: nothing); `log` gets it once, and again when it is something else."""
+
+    def __init__(self, clock: Clock, asked: Callable[[], str], log: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._asked = asked
+        self._log = log
+        self._logged = ""
+
+    async def over(self) -> None:
+        """Wait until it lacks nothing."""
+        while lack := self._asked():
+            if lack != self._logged:
+                self._log(lack)
+                self._logged = lack
+            await self._clock.sleep(_POLL)
+        self._logged = ""
