@@ -13,21 +13,15 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.admission.fallback.found import wanted_in
-from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
-from tessera.core.mig.geometry import is_known
-from tessera.core.mig.known import UnknownLayout
-from tessera.core.mig.profile import MIG_PREFIX
-from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, moment
-from tessera.dashboard.mosaic import Claimed, SeenLayout, layout_of, mosaic_of
+from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.dashboard.cards.mosaic import mosaic_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
-from tessera.dashboard.pending import Alike, longest, pending_part
-from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
-from tessera.dashboard.usage import NamespaceUse, demand_part
-from tessera.inventory.inventory import Inventory
-from tessera.inventory.known import NO_CONFIGURATIONS
-from tessera.inventory.report import held_amounts
+from tessera.dashboard.parts.history import Admission, AdmissionLog, LayoutHistory, admission_of, moment
+from tessera.dashboard.parts.pending import Alike, longest, pending_part
+from tessera.dashboard.parts.totals import History, bounded, resource_rows, summary_of
+from tessera.dashboard.parts.usage import demand_part
+from tessera.dashboard.seen import SeenCluster
 from tessera.kube.watch.resource import Key
-from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.serving.metrics import Family
 
 _DEMAND_SECONDS: Final = 60.0  # after which sums over time are shown anew: they always grow
@@ -35,7 +29,7 @@ _DEMAND_SECONDS: Final = 60.0  # after which sums over time are shown anew: they
 Parts = Mapping[str, bytes]  # name → JSON
 
 
-class Board:
+class Board(SeenCluster):
     def __init__(
         self,
         about: str,
@@ -45,26 +39,14 @@ class Board:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`all_admissions`: the caller reports every admission (`admitted`), so that none is read from pods."""
+        super().__init__(clock, monotonic)
         self.version = 0
-        self.revision = 0  # of nodes, pods and what DRA has
         self._about = about
         self._all_admissions = all_admissions
         self._clock = clock
-        self._nodes: dict[str, DashboardNode] = {}
-        self._pods: dict[Key, DashboardPod] = {}
-        self._on: dict[str, dict[Key, DashboardPod]] = {}  # pods by node; empty: without one
-        self._inventory = Inventory(is_extended)
-        self._capacity, self.dra = self._inventory.capacity, self._inventory.dra
-        self._dra_is_old = False
-        self._claimed: Mapping[str, Claimed] = {}  # node → its devices that claims hold
-        self._by_claims: Mapping[Key, Mapping[str, int]] = {}  # pod → devices that its claims hold
-        self._totals = Totals()
-        self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
         self._demand = History()  # of what is asked for, given as asked and missing
         self._demand_until = 0.0
-        self._known = frozenset[str]()  # resources that some node has
-        self.usage = NamespaceUse(monotonic, clock(), self._counts)
         self._reasons: Mapping[Alike, str] = {}  # why groups of pods wait, where the diagnosis was asked
         self._admissions = AdmissionLog()
         self._layouts = LayoutHistory(clock)
@@ -75,90 +57,22 @@ class Board:
 
     # what changes
 
-    def put_node(self, one: DashboardNode) -> None:
-        name = one.node.name
-        before = self._nodes.get(name)
-        if before == one:
-            return
-        self._nodes[name] = one
-        self._inventory.put(one)
+    def put_node(self, one: DashboardNode) -> DashboardNode | None:
+        before = super().put_node(one)
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
-        self._mark_node(name)
+        return before
 
-    def remove_node(self, name: str) -> None:
-        if self._nodes.pop(name, None) is not None:
-            self._inventory.remove_node(name)
-            self._mark_node(name)
-
-    @property
-    def has_mig_manager(self) -> bool:
-        """Whether mig-manager cuts the cards of some node."""
-        return any(one.gpus.by_mig_manager for one in self._nodes.values())
-
-    def put_mig_manager(self, config: MigManagerConfig | None) -> None:
-        """What the configurations make that mig-manager has."""
-        if config != self._inventory.mig_manager:
-            self._inventory.mig_manager = config
-            for name, one in self._nodes.items():
-                if one.gpus.by_mig_manager:
-                    self._mark_node(name)
+    def put_pod(self, one: DashboardPod) -> bool:
+        before = self._pods.get(Key(one.use.namespace, one.use.name))
+        news = super().put_pod(one)
+        if news and self._is_news(before, one) and self._admissions.takes(one.use.created):
+            self.admitted(admission_of(one))
+        return news
 
     def dra_changed(self) -> None:
-        """What DRA serves is different, or what claims hold; it concerns many nodes, and is worked out when it is shown."""
-        self._dra_is_old = True
+        super().dra_changed()
         self.version += 1
-        self.revision += 1
-
-    def _take_dra(self) -> None:
-        if not self._dra_is_old:
-            return
-        self._dra_is_old = False
-        before, self._claimed = self._claimed, self.dra.holders()
-        self._capacity.claimed = self.dra.held()
-        for name, one in self._nodes.items():
-            node = self._inventory.with_dra(one.node)
-            if node.dra != self._capacity[name].dra or before.get(name) != self._claimed.get(name):
-                self._capacity.put_node(node)
-                self._mark_node(name)
-        held, self._by_claims = self._by_claims, self.dra.held_by_pods()
-        for key in held.keys() | self._by_claims.keys():
-            if key in self._pods and held.get(key) != self._by_claims.get(key):
-                self._count(key, self._pods[key])
-
-    def put_pod(self, one: DashboardPod) -> None:
-        key = Key(one.use.namespace, one.use.name)
-        before = self._pods.get(key)
-        if before == one or (before is None and not one.use.amounts):
-            return
-        self.remove_pod(key)
-        if not one.use.amounts:
-            return
-        self._pods[key] = one
-        self._on.setdefault(one.use.node, {})[key] = one
-        self._capacity.add(one.use)
-        self._count(key, one)
-        if self._is_news(before, one) and self._admissions.takes(one.use.created):
-            self.admitted(admission_of(one))
-        self._mark_node(one.use.node)
-
-    def _count(self, key: Key, one: DashboardPod) -> None:
-        """Count what a pod asked for and got. What it has by claims is what they hold, whatever its annotations call it."""
-        use, held = one.use, held_amounts(one.use, self._by_claims.get(key))
-        got = replace(use, asked=use.asked or use.amounts, amounts=held)
-        self.usage.put(key, got, runs=one.phase == "Running")
-
-    def remove_pod(self, key: Key) -> None:
-        pod = self._pods.pop(key, None)
-        if pod is None:
-            return
-        there = self._on[pod.use.node]
-        del there[key]
-        if not there:
-            del self._on[pod.use.node]
-        self._capacity.remove(pod.use)
-        self.usage.remove(key)
-        self._mark_node(pod.use.node)
 
     def waiting(self, most: int) -> dict[Alike, Key]:
         """The groups of pods that wait longest, each with one of its pods."""
@@ -213,26 +127,12 @@ class Board:
         self._counted()
         yield from self.usage.metrics()
 
-    @property
-    def nodes(self) -> Iterable[str]:
-        return tuple(self._nodes)
-
-    @property
-    def pods(self) -> Iterable[Key]:
-        return tuple(self._pods)
-
     def _mark(self, *parts: str) -> None:
         self._marked.update(parts)
         self.version += 1
 
-    def _mark_node(self, name: str) -> None:
-        """A node changed, or the pods on it; empty: pods that no node has."""
-        self.revision += 1
-        if not name:
-            self._mark("pending", "totals")
-        else:
-            self._uncounted.add(name)
-            self._mark(f"node/{name}", "totals")
+    def _changed(self, node: str) -> None:
+        self._mark(f"node/{node}" if node else "pending", "totals")
 
     def now(self) -> str:
         return moment(self._clock())
@@ -269,25 +169,6 @@ class Board:
         known = (self._nodes[name] for name in names if name in self._nodes)
         return {one.node.name: msgspec.json.encode(self._mosaic(one)) for one in known}
 
-    def _counted(self) -> Totals:
-        for name in self._uncounted:
-            self._totals.put(name, self._capacity.usage(name) if name in self._nodes else None)
-        if self._uncounted:
-            self._uncounted.clear()
-            self._learn(self._totals.known)
-        return self._totals
-
-    def _counts(self, resource: str) -> bool:
-        """Whether what namespaces use of a resource is counted: some node has it, or a real card could."""
-        return resource in self._known or is_known(resource.removeprefix(MIG_PREFIX))
-
-    def _learn(self, known: frozenset[str]) -> None:
-        """Count the pods again whose resources some node has now, or no node has any more."""
-        changed, self._known = known ^ self._known, known
-        for key, one in self._pods.items() if changed else ():
-            if not changed.isdisjoint({*one.use.amounts, *one.use.asked, *self._by_claims.get(key, ())}):
-                self._count(key, one)
-
     def _make(self, name: str) -> Any:
         kind, _, of = name.partition("/")
         match kind:
@@ -321,10 +202,3 @@ class Board:
         mosaic = mosaic_of(seen, self._layout(seen), pods, self._claimed.get(name, {}))
         rows = resource_rows(self._capacity.usage(name), {})
         return {**msgspec.to_builtins(mosaic), "resources": rows}
-
-    def _layout(self, one: DashboardNode) -> SeenLayout:
-        claimed, on_demand = self._claimed.get(one.node.name, {}), self.dra.pools.is_cut_on_demand(one.node)
-        known, manager = self._inventory.known(one.node.name), self._inventory.mig_manager
-        if isinstance(known, UnknownLayout) and manager and known.reason.endswith(NO_CONFIGURATIONS):
-            known = UnknownLayout(f"{known.reason}: {manager.error}")
-        return layout_of(one, known, claimed, on_demand=on_demand)

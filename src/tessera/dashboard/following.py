@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
-from tessera.dashboard.history import Admission, read_denial
 from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
+from tessera.dashboard.parts.history import Admission, read_denial
 from tessera.inventory.operator import mig_manager_in, read_mig_manager
 from tessera.kube.errors import KubeError
 from tessera.kube.object_files import FileObject, naming

@@ -15,7 +15,7 @@ from typing import Final
 
 from tessera.controller.process import Controller
 from tessera.core.errors import TesseraError
-from tessera.dashboard.history import Admission, moment
+from tessera.dashboard.parts.history import Admission, moment
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView

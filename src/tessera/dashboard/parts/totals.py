@@ -16,7 +16,7 @@ from tessera.core.devices.capacity import Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.core.mig.profile import MigProfile
-from tessera.dashboard.mosaic import SeenLayout
+from tessera.dashboard.cards.layout import SeenLayout
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.report import amount
 

@@ -17,7 +17,7 @@ from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.requests.record import asked_first
 from tessera.dashboard.observed import DashboardNode, DashboardPod
-from tessera.dashboard.totals import short_name
+from tessera.dashboard.parts.totals import short_name
 from tessera.protocol.kubernetes.controllers import decode_event, denial_in
 from tessera.protocol.mig.nodes import GpuNode
 

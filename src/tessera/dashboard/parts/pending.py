@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Any, Final
 
-from tessera.dashboard.history import asks_of
 from tessera.dashboard.observed import DashboardPod
+from tessera.dashboard.parts.history import asks_of
 
 _MOST: Final = 200  # groups that are shown
 
