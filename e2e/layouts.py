@@ -45,12 +45,13 @@ def add_gpu_node(cluster: Client, name: str, pool: str) -> None:
 
 
 def mig_layout(name: str, pool: str = "none", **spec: Any) -> Object:
-    """A MigLayout for the nodes of a pool."""
+    """A MigLayout for the nodes of a pool; a field that is None is not there."""
+    given = {"nodeSelector": {"pool": pool}, "layouts": [{"perCard": {"1g.18gb": 4}}], **spec}
     return {
         "apiVersion": "tessera.dev/v1alpha1",
         "kind": "MigLayout",
         "metadata": {"name": name},
-        "spec": {"nodeSelector": {"pool": pool}, "layouts": [{"perCard": {"1g.18gb": 4}}], **spec},
+        "spec": {field: one for field, one in given.items() if one is not None},
     }
 
 

@@ -121,7 +121,17 @@ def installed(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -
         ),
         ({"rollout": {"whenInUse": "Hope"}}, 'supported values: "Wait", "Drain", "Skip"'),
         ({"rollout": {"timeout": "soon"}}, "spec.rollout.timeout"),
-        ({"mode": "Auto"}, 'supported values: "Fixed"'),
+        ({"mode": "Hope"}, 'supported values: "Fixed", "Auto"'),
+        ({"layouts": None}, "mode Fixed needs layouts"),
+        ({"mode": "Auto", "autopilot": {"minimum": {"big": 1}}}, "the keys are MIG profiles such as 1g.18gb"),
+        (
+            {"mode": "Auto", "autopilot": {"minimum": {"1g.18gb": 3}, "maximum": {"1g.18gb": 2}}},
+            "the minimum of a profile is not more than its maximum",
+        ),
+        ({"mode": "Auto", "autopilot": {"minimum": {"1g.18gb": 0}}}, "should be greater than or equal to 1"),
+        ({"mode": "Auto", "autopilot": {"keepWhole": -1}}, "spec.autopilot.keepWhole"),
+        ({"mode": "Auto", "autopilot": {"recutsPerHour": 0}}, "spec.autopilot.recutsPerHour"),
+        ({"mode": "Auto", "autopilot": {"coolDown": "soon"}}, "spec.autopilot.coolDown"),
     ],
 )
 def test_what_the_api_server_can_see_is_refused(
@@ -144,6 +154,18 @@ def test_kubectl_habits(control_plane: Client, installed: Path) -> None:
         "10 minutes later. Default 30m.",
     ):
         assert word in " ".join(explained.split())
+    explained = " ".join(cluster.kubectl("explain", "miglayouts.spec.autopilot").split())
+    for word in (
+        "dryRun",
+        "Change nothing.",
+        "How many cards are cut anew within an hour at most. Default 20.",
+    ):
+        assert word in explained
+    auto = json.dumps(mig_layout("auto", mode="Auto", layouts=None, autopilot={"maximum": {"7g.141gb": 0}}))
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=auto)
+    defaults = {"dryRun": True, "keepWhole": 0, "recutsPerHour": 20, "coolDown": "10m"}
+    assert cluster.api.get(f"{LAYOUTS}/auto")["spec"]["autopilot"] == {"maximum": {"7g.141gb": 0}, **defaults}
+    cluster.kubectl("delete", "miglayout", "auto")
     document = json.dumps(mig_layout("habits", rollout={"maxUnavailable": "25%"}))
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
     assert cluster.try_kubectl("diff", "--server-side", "-f", "-", stdin=document).returncode == 0

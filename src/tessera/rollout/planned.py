@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.mig.layout import NodeLayout
 from tessera.core.planning.changes import NodeChange, Way, difference
 from tessera.inventory.known import known_layout
 from tessera.kube.rest.client import Client
@@ -63,7 +63,7 @@ def outdated(one: NodeChange, *, by_mig_manager: bool, known: KnownLayout | Unkn
     if same(one.present) or same(one.layout):  # the same plan again goes on where it stopped
         return ""
     return "its layout has changed since the plan was made: " + "; ".join(
-        f"card {number} was {_cut(before)}, and is {_cut(after)}"
+        f"card {number} was {before.words}, and is {after.words}"
         for number, (before, after) in enumerate(zip(one.present.cards, now.cards, strict=True))
         if any(difference(before, after, cleared=cleared))
     )
@@ -72,9 +72,3 @@ def outdated(one: NodeChange, *, by_mig_manager: bool, known: KnownLayout | Unkn
 def _cards(layout: NodeLayout) -> str:
     products = {card.product.name: None for card in layout.cards}
     return f"{len(layout.cards)} × {', '.join(products)}"
-
-
-def _cut(card: CardLayout) -> str:
-    if not card.mig_enabled:
-        return "a whole GPU"
-    return " + ".join(f"{profile} ×{count}" for profile, count in card.counts.items()) or "empty"

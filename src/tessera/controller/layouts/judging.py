@@ -40,6 +40,8 @@ def judge(
     uses: Sequence[PodUse] = (),
 ) -> Verdict:
     """Compare a node with the first layout that is for its product."""
+    if layout.follows_demand:
+        return Verdict(current=True)
     gpus = gpu_node(node)
     choice = next((one for one in layout.spec.layouts if one.fits(gpus)), None)
     if choice is None:

@@ -69,6 +69,13 @@ class CardLayout:
         counted = Counter(instance.profile for instance in self.instances)
         return {profile: counted[profile] for profile in sorted(counted)}
 
+    @property
+    def words(self) -> str:
+        """`1g.18gb ×4 + 3g.71gb ×1`, `a whole GPU`, `empty`."""
+        if not self.mig_enabled:
+            return "a whole GPU"
+        return " + ".join(f"{profile} ×{count}" for profile, count in self.counts.items()) or "empty"
+
     def has_devices_of(self, other: "CardLayout") -> bool:
         """Whether both have the same devices, wherever these lie: such a card mig-manager leaves alone."""
         return self.mig_enabled == other.mig_enabled and self.counts == other.counts

@@ -1,4 +1,4 @@
-"""The MigLayout: which nodes have which layout, and how it is rolled out; and its status."""
+"""The MigLayout: which nodes have which layout, or that it follows demand, and how it is rolled out; and its status."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
+from tessera.core.autopilot.values import Limits
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import MigProfile
 from tessera.core.text import seconds_in
 from tessera.protocol.kubernetes.objects import Condition, Metadata, Part, Texts, decoder
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.autopilot import AutopilotStatus, read_status
 from tessera.protocol.mig.nodes import GpuNode
 
 API_VERSION: Final = "tessera.dev/v1alpha1"
@@ -66,11 +69,37 @@ class _RolloutIn(Part):
         return seconds_in(self.timeout)
 
 
+class _AutopilotIn(Part):
+    dry_run: bool = True
+    minimum: dict[str, int] | None = None
+    maximum: dict[str, int] | None = None
+    keep_whole: int = 0
+    recuts_per_hour: int = 20
+    cool_down: str = "10m"
+
+    @property
+    def limits(self) -> Limits:
+        """What the autopilot must keep to; `InvalidInput` says what is wrong."""
+        return Limits(
+            _profiles(self.minimum),
+            _profiles(self.maximum),
+            self.keep_whole,
+            self.recuts_per_hour,
+            seconds_in(self.cool_down),
+        )
+
+
+def _profiles(counts: Mapping[str, int] | None) -> dict[MigProfile, int]:
+    return {MigProfile.parse(name): number for name, number in (counts or {}).items()}
+
+
 class _SpecIn(Part):
     node_selector: Texts = None
+    mode: str = "Fixed"
     layouts: list[LayoutIn] = msgspec.field(default_factory=list)
     rollout: _RolloutIn = msgspec.field(default_factory=_RolloutIn)
     paused: bool = False
+    autopilot: _AutopilotIn = msgspec.field(default_factory=_AutopilotIn)
 
 
 class _StatusIn(Part):
@@ -119,6 +148,16 @@ class MigLayout:
     def age(self) -> tuple[str, str]:
         """Of two for one node, the one with the lesser age keeps it: it was made first."""
         return self.metadata.creation_timestamp or "", self.name
+
+    @property
+    def follows_demand(self) -> bool:
+        """Mode Auto: the autopilot decides the layouts."""
+        return self.spec.mode == "Auto"
+
+    @cached_property
+    def autopilot(self) -> AutopilotStatus:
+        """What the autopilot has written; empty where it has not, or where that cannot be read."""
+        return read_status(self.raw_status.get("autopilot"))
 
     @property
     def updating(self) -> Sequence[str]:

@@ -1,0 +1,53 @@
+"""MigLayouts: what they ask for, and what the autopilot wrote."""
+
+import json
+
+import msgspec
+import pytest
+
+from tessera.core.autopilot.values import Cut, Limits, Past
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.profile import MigProfile
+from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, read_past, write_past
+from tessera.protocol.mig.miglayout import MigLayout
+
+
+def read(spec=None, status=None):
+    return MigLayout.read(
+        json.dumps({"metadata": {"name": "a"}, "spec": spec or {}, "status": status or {}}).encode()
+    )
+
+
+def test_the_autopilot_s_limits():
+    """Mode Fixed and a dry run are the defaults; counts are of profiles, the cool-down is a duration."""
+    plain = read()
+    assert (plain.follows_demand, plain.spec.autopilot.dry_run, plain.spec.autopilot.limits) == (
+        False,
+        True,
+        Limits(),
+    )
+    asks = {"dryRun": False, "minimum": {"1g.18gb": 8}, "maximum": {"7g.141gb": 0}, "keepWhole": 2}
+    one = read({"mode": "Auto", "autopilot": {**asks, "recutsPerHour": 3, "coolDown": "1h"}})
+    assert one.follows_demand
+    assert not one.spec.autopilot.dry_run
+    minimum, maximum = {MigProfile(1, 18): 8}, {MigProfile(7, 141): 0}
+    assert one.spec.autopilot.limits == Limits(minimum, maximum, 2, 3, 3600.0)
+
+
+@pytest.mark.parametrize("asks", [{"minimum": {"big": 1}}, {"coolDown": "soon"}])
+def test_limits_that_are_wrong(asks):
+    """What is wrong is said, should the API server have let it in."""
+    with pytest.raises(InvalidInput):
+        _ = read({"autopilot": asks}).spec.autopilot.limits
+
+
+def test_what_the_autopilot_wrote_is_read_again():
+    """Its status comes back as it was written; one that cannot be read is as none, and so is what it remembers."""
+    row = HistoryRow("2026-11-16T20:00:00Z", "n", 0, "empty", "1g.18gb ×1", {"1g.18gb": 1}, "why", "Done")
+    past = Past(3.0, {"1g.18gb": (1.0, 2.5)}, (Cut(1.0, "n", 3),))
+    status = AutopilotStatus(dry_run=False, history=[row], past=write_past(past))
+    assert read(status={"autopilot": msgspec.to_builtins(status)}).autopilot == status
+    assert read_past(status.past) == past
+    assert read(status={"autopilot": {"history": [{"node": 3}]}}).autopilot == AutopilotStatus()
+    assert read().autopilot == AutopilotStatus()
+    assert read_past("{") == read_past("") == Past()
