@@ -67,6 +67,8 @@ class ApiError(KubeError):
         self.is_not_found = code == 404
         # another client changed the object first (an update), or made it first (a create)
         self.is_conflict = code == 409
+        # the API server has too much to do; of an eviction: a PodDisruptionBudget allows none now
+        self.is_too_many = code == 429
         # the version asked for is too old to be known
         self.is_expired = code == 410 or reason in ("Expired", "Gone")
         # the version asked for is newer than anything the server has seen, as after a restore

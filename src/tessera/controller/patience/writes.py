@@ -13,6 +13,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.rest.eviction import evict
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.controllers import decode_event
 from tessera.protocol.kubernetes.objects import ObjectList, decoder
@@ -20,7 +21,6 @@ from tessera.protocol.kubernetes.objects import ObjectList, decoder
 log = logging.getLogger(__name__)
 
 REASON: Final = "GPUPatience"  # of Events
-_TOO_MANY: Final = 429
 
 Result = Literal["evicted", "changed", "refused"]
 _list: Final = decoder(ObjectList)
@@ -75,24 +75,13 @@ class Writes:
 
     async def evict(self, pod: PendingPod) -> Result:
         """Evict a pod as it was seen; `changed`: it is not so any more. Raises `KubeError` for anything else that goes wrong."""
-        preconditions = {"uid": pod.uid, "resourceVersion": pod.version}
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.key.name, "namespace": pod.key.namespace},
-            "deleteOptions": {"preconditions": preconditions},
-        }
-        path = path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name) + "/eviction"
         try:
-            # once: a moment later the pod may have started, or another process may lead
-            await self._client.request("POST", path, body=body, again=False)
+            as_seen = await evict(self._client, *pod.key, {"uid": pod.uid, "resourceVersion": pod.version})
         except ApiError as error:
-            if error.is_conflict or error.is_not_found:
-                return "changed"
-            if error.code == _TOO_MANY:  # a PodDisruptionBudget
-                return "refused"
-            raise
-        return "evicted"
+            if not error.is_too_many:
+                raise
+            return "refused"
+        return "evicted" if as_seen else "changed"
 
     def evicted(self, one: Eviction) -> None:
         """Say on a pod why it was evicted."""

@@ -1,11 +1,11 @@
 """Reads a node, and carries out the steps of its rollout."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client, PatchType
+from tessera.kube.rest.eviction import evict
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
@@ -13,8 +13,6 @@ from tessera.rollout.config_map import MANAGER
 from tessera.rollout.in_use import uses_of
 from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
 from tessera.rollout.progress import offered_on
-
-_TOO_MANY: Final = 429  # as the API server answers where a PodDisruptionBudget allows no eviction now
 
 
 class Carrier:
@@ -65,26 +63,19 @@ class Carrier:
     async def _evicted(self, node: str, pod: str) -> str:
         """Why a pod was not evicted; empty where it was, or need not be any more."""
         namespace, _, name = pod.partition("/")
-        path = path_of("v1", "pods", namespace=namespace, name=name)
         try:
-            found = decode_pod(await self._client.get(path))
+            found = decode_pod(await self._client.get(path_of("v1", "pods", namespace=namespace, name=name)))
             if found.spec.node_name != node or found.metadata.deletion_timestamp:
                 return ""
-            body = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": name, "namespace": namespace},
-                "deleteOptions": {"preconditions": {"uid": found.metadata.uid}},  # no successor of its name
-            }
             self._fence()
-            async with self._client.stream("POST", f"{path}/eviction", body=body) as answer:
-                await answer.read_all()
+            # no successor of its name
+            await evict(self._client, namespace, name, {"uid": found.metadata.uid})
         except InvalidInput as error:
             return f"{pod} cannot be read: {error}"
         except ApiError as error:
-            if error.is_not_found or error.is_conflict:
+            if error.is_not_found:
                 return ""
-            if error.code == _TOO_MANY:
+            if error.is_too_many:
                 return f"{pod} is not evicted: {error.message}"
             return f"{pod} cannot be evicted: {error}"
         return ""
