@@ -76,5 +76,6 @@ def test_layout_age() -> None:
     metrics.layout(State.PENDING)
     metrics.layout(State.SUCCESS)
     moment[0] = 142.0
+    metrics.layout(State.SUCCESS)
     assert value("age_seconds") == 42.0
     assert [value("state", state=state) for state in ("success", "pending", "failed")] == [1.0, 0.0, 0.0]

@@ -33,9 +33,10 @@ class NodeMetrics:
         self._failures.add(what)
 
     def layout(self, state: State) -> None:
-        """The layout is in this state from now on."""
-        self._layout = {(str(each),): int(each is state) for each in State}
-        self._layout_since = self._clock()
+        """The layout is in this state; how long it has been is counted from the first time."""
+        now: dict[tuple[str, ...], int] = {(str(each),): int(each is state) for each in State}
+        if now != self._layout:
+            self._layout, self._layout_since = now, self._clock()
 
     def families(self) -> Iterator[Family]:
         text = "What went wrong and is tried again."

@@ -35,17 +35,20 @@ class Journal:
         self._boot = boot_id.read_text().strip()
 
     def new_boot(self) -> bool:
-        """Whether the machine has started since this was asked last; records of earlier boots go."""
+        """Whether the machine has started since this was asked last, or that cannot be told; records of earlier boots go."""
         marker = self._folder / "boot"
         try:
             if marker.read_text() == self._boot:
                 return False
         except OSError:
             pass
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for path in self._folder.glob("*.json"):
-            path.unlink(missing_ok=True)
-        write_whole(marker, self._boot.encode())
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for path in self._folder.glob("*.json"):
+                path.unlink(missing_ok=True)
+            write_whole(marker, self._boot.encode())
+        except OSError as error:
+            log.warning("the state folder cannot be written, so no card will be cut: %s", error)
         return True
 
     def before(self, card: str) -> Cut | None:

@@ -29,7 +29,15 @@ from tessera.node.sources.cutting.jobs import AwaitedJobs
 from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
 from tessera.node.sources.cutting.neighbours import Neighbours
 from tessera.node.sources.cutting.port import Driver, Products
-from tessera.node.sources.cutting.reading import Wanted, free_on, made_on, place_on, slice_at, unreadable
+from tessera.node.sources.cutting.reading import (
+    Wanted,
+    free_on,
+    made_on,
+    mode_stays,
+    place_on,
+    slice_at,
+    unreadable,
+)
 from tessera.node.sources.layout import LayoutStatus, refused
 from tessera.node.sources.node_link import NodeLink, report_with
 from tessera.node.sources.nvml import NvmlSource
@@ -98,11 +106,8 @@ class OnDemandSource:
 
     def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Of the devices of the last run, those that may still be there: after a start of the machine no slice is."""
-        try:
-            if not self._journal.new_boot():
-                return devices
-        except OSError as error:
-            log.warning("the state folder cannot be written, so no card will be cut: %s", error)
+        if not self._journal.new_boot():
+            return devices
         return tuple(one for one in devices if not (one.model.profile and one.model.cut))
 
     async def devices(self) -> Sequence[Device]:
@@ -127,10 +132,8 @@ class OnDemandSource:
             self._link.desired, NodeLayout(tuple(CardLayout(product) for product in cards)), "nvml"
         )
         status = decided.status(result)
-        if status != self.status:
-            if self.status is None or status.state is not self.status.state:
-                self._metrics.layout(status.state)
-            self.status = status
+        self._metrics.layout(status.state)
+        self.status = status
         labels = gpu_labels(decided.layout, Strategy.MIXED)
         self._link.report(report_with({}, labels, decided.desired, status))
 
@@ -247,7 +250,7 @@ class OnDemandSource:
             return reason
         mig = bool(make) or (card.mig_enabled and not wanted.whole)
         if mig != card.mig_enabled and not self._switch_mode:
-            return f"has MIG mode {'on' if card.mig_enabled else 'off'}, and nvml.switchMode is not set"
+            return mode_stays(card)
         free = {number: at for number, at in free_on(card, wanted) if only is None or at in only}
         made = made_on(card)
         kept = [one.instance for one in made if one.id not in free]

@@ -24,6 +24,11 @@ def unreadable(card: NvmlCard) -> str:
     )
 
 
+def mode_stays(card: NvmlCard) -> str:
+    """Why a card whose MIG mode would have to change is not cut, where the configuration does not let it change."""
+    return f"has MIG mode {'on' if card.mig_enabled else 'off'}, and nvml.switchMode is not set"
+
+
 def devices_by_instance(card: NvmlCard) -> dict[int, list[NvmlMigDevice]]:
     """A card's devices, by the number of their GPU instance."""
     found: dict[int, list[NvmlMigDevice]] = {}

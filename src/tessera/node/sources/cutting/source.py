@@ -29,6 +29,7 @@ from tessera.node.sources.cutting.reading import (
     layout_with,
     made_on,
     mapping_with,
+    mode_stays,
     unreadable,
     use_of,
 )
@@ -110,11 +111,8 @@ class CutSource:
 
     def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Of the devices of the last run, those that may still be there: after a start of the machine no slice is."""
-        try:
-            if not self._journal.new_boot():
-                return devices
-        except OSError as error:
-            log.warning("the state folder cannot be written, so no card will be cut: %s", error)
+        if not self._journal.new_boot():
+            return devices
         return tuple(one for one in devices if one.cdi_kind != self._gpus.cdi_kind or not one.model.profile)
 
     async def devices(self) -> Sequence[Device]:
@@ -149,9 +147,8 @@ class CutSource:
             self._cuts.published(cards, result.devices, result.released)
             self._cuts.start(self._goals(), cards, self._products, self._gpus.close)
         status = self._status(decided, result)
+        self._metrics.layout(status.state)
         if status != self.status:
-            if self.status is None or status.state is not self.status.state:
-                self._metrics.layout(status.state)
             log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
             self.status = status
         news = (decided, status, self._published, tuple(cards))
@@ -214,7 +211,7 @@ class CutSource:
         if card.uuid not in self._products:
             return self._cards.why_unknown(card.uuid)
         if wanted and card.mig_enabled != wanted.mig_enabled and not self._switch_mode:
-            return f"has MIG mode {'on' if card.mig_enabled else 'off'}, and nvml.switchMode is not set"
+            return mode_stays(card)
         return unreadable(card)
 
     def _status(self, decided: Decided, result: Transition | NotPublished) -> LayoutStatus:

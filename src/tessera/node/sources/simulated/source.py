@@ -104,9 +104,8 @@ class SimulatedSource:
             leaving = frozenset(device.id for device in result.leaving)
             self._there = _There(without(decided.layout, self._node, waiting), leaving)
         status = decided.status(result)
+        self._metrics.layout(status.state)
         if status != self.status:
-            if self.status is None or status.state is not self.status.state:
-                self._metrics.layout(status.state)
             log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
             self.status = status
         news = (decided, status, self._there)
