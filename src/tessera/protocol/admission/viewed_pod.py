@@ -11,7 +11,7 @@ import msgspec
 
 from tessera.core.admission.view.pods import BoundPod, Origin, Shape, Usage, ViewedPod, WaitingPod, usage_of
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.pod import Container, Pod
+from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Container, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes.lean_pod import ContainerIn, LeanSpec, container_of, owner_of
 from tessera.protocol.kubernetes.objects import (
@@ -26,7 +26,6 @@ from tessera.protocol.kubernetes.objects import (
 )
 
 _OVER: Final = ("Succeeded", "Failed")
-_SCHEDULERS: Final = ("", "default-scheduler")
 _Containers = tuple[tuple[bytes, bool], ...]  # the resources of each, and whether it is a sidecar
 
 
@@ -114,7 +113,7 @@ def _viewed(one: ViewedPodIn, raw: bytes) -> ViewedPod | None:
         seconds(one.metadata.creation_timestamp) or 0.0,
         _verdict(status.conditions) if b"Unschedulable" in conditions else "",
         held=bytes(spec.scheduling_gates) not in (b"", b"null", b"[]")
-        or spec.scheduler_name not in _SCHEDULERS,
+        or spec.scheduler_name not in DEFAULT_SCHEDULERS,
     )
 
 
