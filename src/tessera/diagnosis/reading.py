@@ -21,7 +21,6 @@ from tessera.kube.watch.resource import RESOURCE_SLICES
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn
-from tessera.protocol.kubernetes.objects import Named
 from tessera.protocol.kubernetes.pod import PodIn
 
 T = TypeVar("T")
@@ -146,7 +145,7 @@ async def read_drivers(
 
 def _name_of(raw: bytes | msgspec.Raw) -> str:
     try:
-        metadata = objects.decoder(Named)(raw).metadata
+        metadata = objects.decode_named(raw).metadata
     except InvalidInput:
         return "one without a name"
     return "/".join(part for part in (metadata.namespace, metadata.name) if part)

@@ -48,7 +48,7 @@ from tessera.protocol.kubernetes.controllers import (
     denial_in,
 )
 from tessera.protocol.kubernetes.dra import ClaimTemplateIn
-from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference, decoder
+from tessera.protocol.kubernetes.objects import ObjectReference, decode_list, decoder
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import (
     AccessReview,
@@ -294,7 +294,7 @@ class Gatherer:
         found: list[Refusal] = []
         with self._reader.reading("refusals"):
             query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
-            page = decoder(ObjectList)(await self._client.get(FAILED_CREATES.path, query))
+            page = decode_list(await self._client.get(FAILED_CREATES.path, query))
             owners: dict[tuple[str, str, str], tuple[Workload | None, bool]] = {}
             for raw in page.items or ():
                 event = self._reader.readable("refusals", raw, decode_event)

@@ -7,8 +7,6 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
@@ -20,10 +18,10 @@ from tessera.inventory.demand.rejected import RejectedWorkloads
 from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout
 from tessera.inventory.operator import mig_manager_in, read_mig_manager
-from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
+from tessera.protocol.kubernetes.objects import InvalidObject, decode_list
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod, pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
@@ -240,20 +238,12 @@ def held_by(pod: PodIn, keep: Callable[[str], bool]) -> Held:
     )
 
 
-class _Count(msgspec.Struct):
-    remainingItemCount: int = 0  # noqa: N815 # as in the API
-
-
-class _Page(msgspec.Struct):
-    metadata: _Count
-
-
 async def _how_many(client: "Client", path: str) -> int:
     """How many objects a collection has; 0 when the server does not count them."""
     page = await client.get(path, {"limit": 1})
     try:
-        return 1 + msgspec.json.decode(page, type=_Page).metadata.remainingItemCount
-    except NOT_JSON:
+        return 1 + decode_list(page).metadata.remaining_item_count
+    except InvalidObject:
         return 0
 
 

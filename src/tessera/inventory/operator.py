@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from tessera.kube.errors import ApiError
 from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.webhook import decode_config_map
 from tessera.protocol.mig.operator import (
     CLUSTER_POLICY,
     CONFIG_KEY,
     ClusterPolicyIn,
     MigManagerConfig,
     config_of,
-    decode_config_map,
     decode_policies,
     decode_policy,
 )

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.mig.operator import config_in, config_of, decode_config_map, decode_policy
+from tessera.protocol.kubernetes.webhook import decode_config_map
+from tessera.protocol.mig.operator import config_in, config_of, decode_policy
 from tests.inventory.objects import MIG_PARTED, config_map, policy
 
 

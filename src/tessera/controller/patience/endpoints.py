@@ -1,37 +1,10 @@
 """Whether the webhook can be called, by the EndpointSlices of its Service."""
 
 from collections.abc import Iterable
-from typing import Final
-
-import msgspec
 
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import Key, Resource, Sink
-from tessera.protocol.kubernetes.objects import ObjectReference, Part, decoder
-
-
-class _Conditions(Part):
-    ready: bool = True  # one that does not say is, as in Kubernetes
-
-
-class _Endpoint(Part):
-    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
-
-
-class _EndpointSlice(Part):
-    metadata: ObjectReference = msgspec.field(default_factory=ObjectReference)
-    endpoints: list[_Endpoint] | None = None
-
-    @property
-    def key(self) -> Key:
-        return Key(self.metadata.namespace, self.metadata.name)
-
-    @property
-    def is_ready(self) -> bool:
-        return any(one.conditions.ready for one in self.endpoints or ())
-
-
-_decode: Final = decoder(_EndpointSlice)
+from tessera.protocol.kubernetes.webhook import EndpointSlice, decode_endpoint_slice
 
 
 def endpoint_slices(namespace: str, service: str) -> Resource:
@@ -50,11 +23,15 @@ class Endpoints:
     def is_ready(self) -> bool:
         return any(self._slices.values())
 
-    def sink(self) -> Sink[_EndpointSlice]:
-        return Sink(_decode, self._replace, self._put, lambda key: self._slices.pop(key, None))
+    def sink(self) -> Sink[EndpointSlice]:
+        return Sink(decode_endpoint_slice, self._replace, self._put, lambda key: self._slices.pop(key, None))
 
-    def _put(self, one: _EndpointSlice) -> None:
-        self._slices[one.key] = one.is_ready
+    def _put(self, one: EndpointSlice) -> None:
+        self._slices[_key(one)] = one.is_ready
 
-    def _replace(self, found: Iterable[_EndpointSlice]) -> None:
-        self._slices = {one.key: one.is_ready for one in found}
+    def _replace(self, found: Iterable[EndpointSlice]) -> None:
+        self._slices = {_key(one): one.is_ready for one in found}
+
+
+def _key(one: EndpointSlice) -> Key:
+    return Key(one.metadata.namespace, one.metadata.name)

@@ -16,14 +16,13 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.eviction import evict
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.controllers import decode_event
-from tessera.protocol.kubernetes.objects import ObjectList, decoder
+from tessera.protocol.kubernetes.objects import decode_list
 
 log = logging.getLogger(__name__)
 
 REASON: Final = "GPUPatience"  # of Events
 
 Result = Literal["evicted", "changed", "refused"]
-_list: Final = decoder(ObjectList)
 
 
 class Writes:
@@ -70,7 +69,7 @@ class Writes:
         """Whether an autoscaler brings a node for a pod, by its Events."""
         query = {"fieldSelector": f"involvedObject.uid={pod.uid}"}
         raw = await self._client.get(path_of("v1", "events", namespace=pod.key.namespace), query)
-        events = [decode_event(one) for one in _list(raw).items or ()]
+        events = [decode_event(one) for one in decode_list(raw).items or ()]
         return bool(left_by_autoscaler(events, self._clock.wall()))
 
     async def evict(self, pod: PendingPod) -> Result:

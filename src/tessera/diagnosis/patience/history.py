@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
+from tessera.protocol.kubernetes.webhook import decode_config_map
 
 CONFIG_MAP: Final = "tessera-patience"
 _KEY: Final = "evictions.json"
@@ -46,12 +46,6 @@ class _Text(msgspec.Struct):
     recent: list[tuple[float, str]] = []
 
 
-class _ConfigMapIn(Part):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    data: dict[str, str] | None = None
-
-
-_config_map: Final = decoder(_ConfigMapIn)
 _text: Final = msgspec.json.Decoder(_Text)
 
 
@@ -66,7 +60,7 @@ class History:
     @classmethod
     def read(cls, raw: bytes) -> "History":
         """The history in a ConfigMap; `InvalidInput` where someone has written something else to it."""
-        one = _config_map(raw)
+        one = decode_config_map(raw)
         try:
             text = _text.decode((one.data or {}).get(_KEY, "{}"))
         except msgspec.MsgspecError as error:

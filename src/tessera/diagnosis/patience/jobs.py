@@ -14,39 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
+from tessera.protocol.kubernetes.controllers import decode_workload
 from tessera.protocol.kubernetes.lean_pod import QUEUE_LABEL
-from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
 
 _EVICTED: Final = ("DisruptionTarget", "True")  # the condition that the Eviction API gives a pod
-
-
-class _ConditionPattern(Part):
-    type: str = ""
-    status: str = "True"
-
-
-class _Rule(Part):
-    action: str = ""
-    on_pod_conditions: list[_ConditionPattern] | None = None  # without them a rule is about exit codes
-
-
-class _FailurePolicy(Part):
-    rules: list[_Rule] | None = None
-
-
-class _JobSpec(Part):
-    suspend: bool = False
-    pod_failure_policy: _FailurePolicy | None = None
-
-
-class _JobIn(Part):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
-
-
-_decode: Final = decoder(_JobIn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +30,7 @@ class Job:
 
     @classmethod
     def read(cls, raw: bytes) -> "Job":
-        one = _decode(raw)
+        one = decode_workload(raw)
         policy = one.spec.pod_failure_policy
         rules = tuple(
             (tuple((each.type, each.status) for each in rule.on_pod_conditions), rule.action)

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
@@ -13,8 +11,8 @@ from tessera.core.requests.record import DECIDED_ANNOTATION, asked_of
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import Key, Resource
 from tessera.protocol.kubernetes.lean_pod import pod_of
-from tessera.protocol.kubernetes.objects import OwnerReference, decode_named, decoder
-from tessera.protocol.kubernetes.pod import PodIn, PodMetadata, PodSpec, PodStatus
+from tessera.protocol.kubernetes.objects import OwnerReference, decode_named
+from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 
 PENDING_PODS: Final = Resource(
     "pending pods", path_of("v1", "pods"), fields="spec.nodeName=,status.phase=Pending"
@@ -39,27 +37,6 @@ _KUEUE: Final = "kueue.x-k8s.io/"
 REMAKERS: Final = frozenset(
     {("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController"), ("batch", "Job")}
 )
-
-
-class _Metadata(PodMetadata):
-    resource_version: str = ""
-
-
-class _Spec(PodSpec):
-    scheduling_group: dict[str, Any] | None = None  # Kubernetes' own gangs, since 1.36
-
-
-class _Status(PodStatus):
-    nominated_node_name: str = ""
-
-
-class _PendingIn(PodIn):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-_decode: Final = decoder(_PendingIn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +84,12 @@ class PendingPod:
         return {} if self.pod is None else asked_of(self.pod)
 
     @classmethod
-    def read(cls, raw: bytes) -> "PendingPod":
+    def read(cls, raw: bytes, decoded: PodIn | None = None) -> "PendingPod":
+        """A pod from its JSON; `decoded`: the same, where someone has decoded it before."""
         if _GPUS not in raw:
             named = decode_named(raw).metadata
             return cls(Key(named.namespace, named.name))
-        one = _decode(raw)
+        one = decoded or decode_pod(raw)
         metadata, status, scheduled = one.metadata, one.status, one.status.condition("PodScheduled")
         unschedulable = scheduled.status == "False" and scheduled.reason == "Unschedulable"
         pod = pod_of(one)
@@ -136,7 +114,7 @@ def _owner(found: OwnerReference | None) -> Owner | None:
     return Owner(group if slash else "", found.kind, found.name, found.uid)
 
 
-def _left_alone(one: _PendingIn, pod: Pod) -> str:
+def _left_alone(one: PodIn, pod: Pod) -> str:
     """Why a pod is left alone; the one table of it."""
     keys = {*(one.metadata.labels or ()), *pod.annotations}
     reasons = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def outlook(seen: "Evidence", one: "SeenPod") -> Iterator[str]:
     """What becomes of a pod without a node by its patience; nothing where nobody speaks of patience."""
     configured, namespace = seen.policy.fallback, seen.offers.namespaces.get(one.pod.namespace)
-    pod = PendingPod.read(one.raw)
+    pod = PendingPod.read(one.raw, one.state)
     if pod.pod is None:
         return
     try:

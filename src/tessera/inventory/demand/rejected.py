@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from tessera.core.planning.demand import RejectedPods
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
@@ -26,8 +24,7 @@ from tessera.protocol.kubernetes.controllers import (
     denial_in,
     latest_refusal,
 )
-from tessera.protocol.kubernetes.objects import Part, decoder
-from tessera.protocol.kubernetes.pod import PodIn, pod_use_of
+from tessera.protocol.kubernetes.pod import decode_maker, pod_use_of
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
@@ -37,17 +34,6 @@ T = TypeVar("T")
 # Whose pods are counted. A Deployment's are its ReplicaSet's; those of a DaemonSet are bound to nodes, and never rejected.
 _KINDS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "Job"})
 _DEPLOYMENT: Final = "Deployment"
-
-
-class _Spec(Part):
-    template: PodIn = msgspec.field(default_factory=PodIn)
-
-
-class _Maker(Part):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-_template: Final = decoder(_Maker)
 
 
 class Who(NamedTuple):
@@ -139,7 +125,7 @@ def _rejected(who: Who, state: Workload, raw: bytes, told: Mapping[Who, EventIn]
         return None
     owner = _owner(who, state)
     use = replace(
-        pod_use_of(_template(raw).spec.template, lambda _: True, where=lambda _: True),
+        pod_use_of(decode_maker(raw).spec.template, lambda _: True, where=lambda _: True),
         namespace=who.namespace,
         name=f"{owner.kind.lower()}/{owner.name}",
         created=state.metadata.creation_timestamp or "",

@@ -17,7 +17,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import Workload
-from tessera.protocol.kubernetes.webhook import ConfigMap
+from tessera.protocol.kubernetes.webhook import decode_config_map
 
 WEBHOOK: Final = "gpu-webhook"  # its namespace and its name, as the chart has them
 KEY: Final = "config.yaml"  # of the ConfigMap
@@ -65,7 +65,7 @@ class PolicySource:
         if self.given is not None:
             return self.given
         for raw in config_maps:
-            metadata = objects.decoder(objects.Named)(raw).metadata
+            metadata = objects.decode_named(raw).metadata
             if metadata.name == self.name and metadata.namespace in ("", self.namespace):
                 return _read(raw, self._title(self.name))
         return UsedPolicy(missing=f"{self._title(self.name)} is not among the files")
@@ -76,7 +76,7 @@ class PolicySource:
 
 def _read(raw: bytes, title: str) -> UsedPolicy:
     try:
-        data = objects.decoder(ConfigMap)(raw).data or {}
+        data = decode_config_map(raw).data or {}
         if KEY not in data:
             return UsedPolicy(missing=f"{title} has no key {KEY}")
         return UsedPolicy(configuration.parse(data[KEY], KEY).policy, f"the configuration of {title}")

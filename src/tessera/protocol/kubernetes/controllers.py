@@ -113,6 +113,22 @@ class PodTemplate(Part):
         return None
 
 
+class ConditionPattern(Part):
+    type: str = ""
+    status: str = "True"
+
+
+class FailureRule(Part):
+    action: str = ""
+    on_pod_conditions: list[ConditionPattern] | None = None  # without them a rule is about exit codes
+
+
+class PodFailurePolicy(Part):
+    """What a Job does about pods that fail."""
+
+    rules: list[FailureRule] | None = None
+
+
 class WorkloadSpec(Part):
     """How many pods a workload wants, and what they are made from; a Job says the number in another way."""
 
@@ -120,6 +136,7 @@ class WorkloadSpec(Part):
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool = False
+    pod_failure_policy: PodFailurePolicy | None = None
     selector: LabelSelectorIn = msgspec.field(default_factory=LabelSelectorIn)
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
 

@@ -83,9 +83,14 @@ class Named(Part):
     metadata: ObjectReference = msgspec.field(default_factory=ObjectReference)
 
 
+class ListMetadata(Part):
+    remaining_item_count: int = 0  # beyond this page; 0 as well where the API server does not count them
+
+
 class ObjectList(Part):
     """A list of objects, each unread."""
 
+    metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
     items: list[msgspec.Raw] | None = None
 
 
@@ -224,5 +229,6 @@ def amounts_of(amounts: AmountsIn, where: str, keep: Keep | None = None) -> Amou
     return parsed
 
 
+decode_list: Final = decoder(ObjectList)
 decode_named: Final = decoder(Named)
 decode_any: Final = decoder(AnyObject)

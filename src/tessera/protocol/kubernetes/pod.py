@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -41,6 +41,7 @@ class PodMetadata(CommonMetadata):
     """A pod's metadata; its annotations unread."""
 
     generate_name: str = ""
+    resource_version: str = ""
     annotations: msgspec.Raw = ABSENT
     finalizers: list[str] | None = None
 
@@ -55,6 +56,7 @@ class PodMetadata(CommonMetadata):
 
 class PodSpec(LeanSpec):
     node_name: str = ""
+    scheduling_group: dict[str, Any] | None = None  # Kubernetes' own gangs, since 1.36
 
 
 class Waiting(Part):
@@ -108,6 +110,7 @@ class PodStatus(ActualResources):
     message: str = ""
     reason: str = ""
     start_time: str | None = None
+    nominated_node_name: str = ""
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
     resource_claim_statuses: list[PodClaim] | None = None
@@ -154,7 +157,18 @@ class PodIn(Part):
         return {one.name: one.resource_claim_template_name or "" for one in self.spec.read_claims()}
 
 
+class MakerSpec(Part):
+    template: PodIn = msgspec.field(default_factory=PodIn)
+
+
+class Maker(Part):
+    """A workload, of which only the pods that it makes matter."""
+
+    spec: MakerSpec = msgspec.field(default_factory=MakerSpec)
+
+
 decode_pod: Final = decoder(PodIn)
+decode_maker: Final = decoder(Maker)
 
 
 def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:

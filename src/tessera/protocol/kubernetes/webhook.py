@@ -1,8 +1,18 @@
 """The webhook as the API server knows it: its configuration, its Service, and what they are made from."""
 
+from typing import Final
+
 import msgspec
 
-from tessera.protocol.kubernetes.objects import Expression, LabelSelectorIn, Metadata, Part, Texts
+from tessera.protocol.kubernetes.objects import (
+    Expression,
+    LabelSelectorIn,
+    Metadata,
+    ObjectReference,
+    Part,
+    Texts,
+    decoder,
+)
 
 
 class ServiceReference(Part):
@@ -56,7 +66,27 @@ class Service(Part):
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
+class EndpointConditions(Part):
+    ready: bool = True  # one that does not say is, as in Kubernetes
+
+
+class EndpointIn(Part):
+    conditions: EndpointConditions = msgspec.field(default_factory=EndpointConditions)
+
+
+class EndpointSlice(Part):
+    """Some of the endpoints of a Service."""
+
+    metadata: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    endpoints: list[EndpointIn] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return any(one.conditions.ready for one in self.endpoints or ())
+
+
 class ConfigMap(Part):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
     data: Texts = None
 
 
@@ -79,3 +109,7 @@ class AccessReview(Part):
     """What an account may do (SubjectAccessReview)."""
 
     status: AccessReviewStatus = msgspec.field(default_factory=AccessReviewStatus)
+
+
+decode_config_map: Final = decoder(ConfigMap)
+decode_endpoint_slice: Final = decoder(EndpointSlice)

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.kubernetes.objects import Metadata, Part, Texts, decoder
+from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
+from tessera.protocol.kubernetes.webhook import ConfigMap
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import Format, MigDocument
 
@@ -77,16 +78,11 @@ class ClusterPolicyIn(Part):
         return self.status.state != "ignored"
 
 
-class ConfigMapIn(Part):
-    metadata: Metadata
-    data: Texts = None
-
-
 class ClusterPoliciesIn(Part):
     items: list[ClusterPolicyIn] = msgspec.field(default_factory=list)
 
 
-def config_of(one: ConfigMapIn) -> MigManagerConfig:
+def config_of(one: ConfigMap) -> MigManagerConfig:
     """mig-manager's configurations, as a ConfigMap has them."""
     metadata = one.metadata
     owners = metadata.owner_references or ()
@@ -111,4 +107,3 @@ def config_in(text: str, where: str) -> MigManagerConfig:
 
 decode_policy: Final = decoder(ClusterPolicyIn)
 decode_policies: Final = decoder(ClusterPoliciesIn)
-decode_config_map: Final = decoder(ConfigMapIn)

@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.objects import InvalidObject, decode_list
 from tessera.protocol.mig.nodes import BY_MIG_MANAGER
 
 _NVIDIAS: Final = "gpu.nvidia.com"  # NVIDIA's DRA driver
@@ -20,10 +19,6 @@ _THEIRS: Final = (
 _AGAIN: Final = 60.0  # seconds until it is asked again whether that serves the node
 _SOON: Final = 5.0  # until it is asked again where there was no answer
 _TIMEOUT: Final = 5.0  # the devices wait for the answer
-
-
-class _Slices(msgspec.Struct):
-    items: list[msgspec.Raw] = []
 
 
 class Neighbours:
@@ -57,8 +52,8 @@ class Neighbours:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 found = await client.get(path_of(API_VERSION, "resourceslices"), query)
-            theirs = bool(msgspec.json.decode(found, type=_Slices).items)
-        except (KubeError, msgspec.DecodeError, TimeoutError) as error:
+            theirs = bool(decode_list(found).items)
+        except (KubeError, InvalidObject, TimeoutError) as error:
             if not (isinstance(error, ApiError) and error.is_not_found):
                 what = str(error) or "the API server does not answer"
                 self._unknown = (
