@@ -1,7 +1,9 @@
 """Layouts kept by the controller, beside a cluster; and a stand-in for the device plugin on nodes that are only objects, which answers to layouts as
 the plugin does, in state and in what is allocatable."""
 
+import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,8 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from e2e.bridge import NAMESPACE, rights
-from e2e.cluster.api import ApiError, Object
+from e2e.cluster.api import Object
 from e2e.cluster.client import Client, condition_of
+from e2e.cluster.processes import until
 from e2e.command import Running
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.product import product_named
@@ -66,12 +69,73 @@ def definitions(cluster: Client, folder: Path, **values: Any) -> Iterator[None]:
     cluster.wait_gone(_DEFINITIONS, name)
 
 
-def start_controller(folder: Path, number: int = 0, metrics: str = "none") -> Running:
-    """`tessera controller --layouts` with the rights that the chart gives it."""
+def start_controller(folder: Path, number: int = 0, metrics: str = "none", lease: str = "") -> Running:
+    """`tessera controller --layouts` with the rights that the chart gives it; `lease`: other times of its Lease."""
     config = folder / "kubeconfig-of-the-controller"
-    options = (f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text")
+    options = [f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text"]
+    options += [f"--lease={lease}"] if lease else []
     log = folder / f"controller-{number}.log"
-    return Running("controller", *options, f"--metrics-listen={metrics}", log=log)
+    module = "e2e.quick_leases" if lease else "tessera"
+    return Running("controller", *options, f"--metrics-listen={metrics}", log=log, module=module)
+
+
+class Replicas:
+    """Two replicas of the controller, whose Lease holds for three seconds. The one that leads is killed and replaced, or stopped for a while."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kills = self.stops = 0
+        self._folder = folder
+        self._started = 0
+        self._running = [self._start(), self._start()]
+
+    def _start(self) -> Running:
+        self._started += 1
+        lease = '{"duration": 3, "deadline": 2, "retry": 0.4}'
+        return start_controller(self._folder, self._started, lease=lease)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._running:
+            one.kill()
+            print(f"--- {one.log.name}\n{one.log.read_text()[-3000:]}")  # pytest shows it with a failure
+
+    def leader(self, *others: Running) -> Running:
+        """The replica that leads, once one of those that are not left out does."""
+        rest = [one for one in self._running if one not in others]
+        return until(lambda: next(filter(_leads, rest), None), timeout=60.0, what="a leader")
+
+    def kill(self, seconds: float) -> None:
+        """Kill the leader after so long."""
+        one = self.leader()
+        time.sleep(seconds)
+        one.kill()
+        self.kills += 1
+        self._running.remove(one)
+        self._running.append(self._start())
+
+    def stop(self, seconds: float, meanwhile: float) -> None:
+        """Stop the leader after so long, until the other one has led for a while: then both believe to lead."""
+        one = self.leader()
+        time.sleep(seconds)
+        one.process.send_signal(signal.SIGSTOP)
+        said = one.log.read_text().count(_LOST)
+        try:
+            self.leader(one)
+            time.sleep(meanwhile)
+        finally:
+            one.process.send_signal(signal.SIGCONT)
+        one.until(lambda: one.log.read_text().count(_LOST) > said, what="the old leader's end")
+        self.stops += 1
+
+
+_LEADS, _LOST = "leading as", "not leading any more"
+
+
+def _leads(one: Running) -> bool:
+    said = one.log.read_text()
+    return one.process.poll() is None and said.rfind(_LEADS) > said.rfind(_LOST)
 
 
 @contextmanager
@@ -87,19 +151,33 @@ def kept(cluster: Client, folder: Path, layout: Object, **values: Any) -> Iterat
 
 
 class StandInCutter:
-    """Cuts the nodes of a pool as their annotation says, until the test is done; what it cut is in `cuts`."""
+    """Cuts the nodes of a pool as their annotation says, and watches their cordons, until the test is done."""
 
     def __init__(self, cluster: Client, pool: str) -> None:
         self.refuses: Refusal = lambda node, text: ""  # why it does not take this one
+        self.takes: Callable[[str], float] = lambda node: 0.0  # seconds that a cut takes
         self.dead: set[str] = set()  # nodes where nobody answers
-        self.cuts: Counter[tuple[str, str]] = Counter()  # by node and layout
-        self.steps = 0  # changes of nodes that were cordoned by a rollout
-        self.most_cordoned = 0  # by rollouts, at the same time
+        self.at_cordon: dict[str, Callable[[], object]] = {}  # by node: what happens when its rollout begins
+        self.at_cut: dict[str, Callable[[], object]] = {}  # and when its layout is written
+        self.cuts: Counter[tuple[str, str]] = Counter()  # layouts that were written, by node and layout
+        self.begun: Counter[str] = Counter()  # rollouts, by node
+        self.most_cordoned = (
+            0  # at the same time; those that were cordoned before count while they have a rollout
+        )
+        self._before: set[str] = set()
         self._cordoned: set[str] = set()
+        self._under_way: set[str] = set()
         self._cluster, self._pool = cluster, pool
         self._asked: dict[str, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._query = {"labelSelector": f"pool={pool}"}
+        listed = cluster.api.get(NODES, **self._query)
+        for node in listed["items"]:
+            self._asked[node["metadata"]["name"]] = _asked(node)
+            if node["spec"].get("unschedulable"):
+                self._before.add(node["metadata"]["name"])
+        self._version = listed["metadata"]["resourceVersion"]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -112,36 +190,41 @@ class StandInCutter:
         self._thread.join(30.0)
 
     def _run(self) -> None:
-        query = {"labelSelector": f"pool={self._pool}"}
-        listed = self._cluster.api.get(NODES, **query)
-        for node in listed["items"]:
-            self._asked[node["metadata"]["name"]] = _asked(node)
-        version = listed["metadata"]["resourceVersion"]
         while not self._stop.is_set():
-            for event in self._cluster.api.watch(NODES, timeout=1.0, resourceVersion=version, **query):
+            for event in self._cluster.api.watch(
+                NODES, timeout=1.0, resourceVersion=self._version, **self._query
+            ):
                 node = event["object"]
-                version = node["metadata"]["resourceVersion"]
-                if event["type"] in ("ADDED", "MODIFIED"):
-                    self._see(node)
+                self._version = node["metadata"]["resourceVersion"]
+                self._see(node, gone=event["type"] == "DELETED")
 
-    def _see(self, node: Object) -> None:
+    def _see(self, node: Object, *, gone: bool) -> None:
         name, asked = node["metadata"]["name"], _asked(node)
-        self.steps += name in self._cordoned
-        ours = ROLLOUT in node["metadata"].get("annotations", {})
-        (self._cordoned.add if ours else self._cordoned.discard)(name)
+        under_way = ROLLOUT in node["metadata"].get("annotations", {}) and not gone
+        cordoned = node["spec"].get("unschedulable") and name not in self._before and not gone
+        (self._cordoned.add if cordoned or under_way else self._cordoned.discard)(name)
         self.most_cordoned = max(self.most_cordoned, len(self._cordoned))
-        if self._asked.get(name) == asked or name in self.dead:
-            return
-        self._asked[name] = asked
-        self.cuts[name, asked] += 1
-        try:
-            self._answer(node, asked)
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        if under_way and name not in self._under_way:
+            self.begun[name] += 1
+            self._after(0.0, self.at_cordon.get(name, lambda: None))
+        (self._under_way.add if under_way else self._under_way.discard)(name)
+        if self._asked.get(name) != asked and not gone:
+            self._asked[name] = asked
+            self.cuts[name, asked] += 1
+            self._after(0.0, self.at_cut.get(name, lambda: None))
+            self._after(self.takes(name), lambda: self.answer(name))
 
-    def _answer(self, node: Object, asked: str) -> None:
-        name = node["metadata"]["name"]
+    def _after(self, seconds: float, action: Callable[[], object]) -> None:
+        timer = threading.Timer(seconds, action)
+        timer.daemon = True
+        timer.start()
+
+    def answer(self, name: str) -> None:
+        """Cut a node as it says now."""
+        node = self._cluster.api.find(f"{NODES}/{name}")
+        if node is None or name in self.dead:
+            return
+        asked = _asked(node)
         if reason := self.refuses(name, asked):
             said = {"labels": {mig.CONFIG_STATE: "failed"}, "annotations": {mig.CONFIG_REASON: reason}}
             self._cluster.api.patch(f"{NODES}/{name}", {"metadata": said})

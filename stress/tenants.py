@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Final
 
+from tessera.controller.leader import LeaseTimes
 from tessera.controller.process import Controller
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, template_name
 from tessera.core.requests.tickets import TICKET_ANNOTATION
@@ -49,7 +50,7 @@ async def forged_claims() -> str:
             server.store.create(PODS, {"metadata": metadata, "spec": spec}, "team")
         cluster = Cluster(ServerAddress.parse(server.url, where="stress"))
         async with Client(cluster) as client:
-            controller = Controller(client, "gpu-webhook", "stress", retry=0.1)
+            controller = Controller(client, "gpu-webhook", "stress", lease=LeaseTimes(retry=0.1))
             running = asyncio.create_task(controller.run())
             began, used = time.monotonic(), time.process_time()
             while f"refused_pods {FORGED}" not in exposition(controller.metrics.families()).decode():

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tessera.controller.leader import LeaseTimes
 from tessera.controller.process import Controller
 from tessera.core.errors import InvalidInput
 from tessera.kube.rest.client import Client
@@ -33,7 +34,10 @@ def test_one_of_two_works():
             secret = TicketSecret("", None, keys.current, keys.following, rotated=time.time())
             server.store.create(SECRETS, secret.document(), "gpu-webhook")
             async with Client(server.cluster) as client:
-                both = [Controller(client, "gpu-webhook", name, retry=0.02) for name in ("one", "two")]
+                both = [
+                    Controller(client, "gpu-webhook", name, lease=LeaseTimes(retry=0.02))
+                    for name in ("one", "two")
+                ]
                 assert [one.ready for one in both] == [False, False]
                 tasks = [asyncio.ensure_future(one.run()) for one in both]
 
@@ -111,7 +115,7 @@ def test_without_dra_it_leads_for_patience(patience, tmp_path):
                 status(absent) if request.path.startswith("/apis/resource.k8s.io/") else None
             )
             async with Client(server.cluster) as client:
-                one = Controller(client, "gpu-webhook", "one", retry=0.02, config=config)
+                one = Controller(client, "gpu-webhook", "one", lease=LeaseTimes(retry=0.02), config=config)
                 task = asyncio.ensure_future(one.run())
                 while not one.ready:
                     await asyncio.sleep(0.01)

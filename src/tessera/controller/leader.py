@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from tessera.core.errors import TesseraError
@@ -22,11 +22,19 @@ from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 
 log = logging.getLogger(__name__)
 
-# seconds, as client-go's defaults
-_DURATION: Final = 15
-_DEADLINE: Final = 10.0
-RETRY: Final = 2.0
 _RELEASE_SECONDS: Final = 2.0  # a process that ends does not wait longer to give its Lease up
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds, as client-go's defaults."""
+
+    duration: int = 15  # a Lease holds after it was renewed
+    deadline: float = 10.0  # a leader that could not renew it for so long stops
+    retry: float = 2.0  # between two tries to get or renew it
+
+
+DEFAULT_TIMES: Final = LeaseTimes()
 
 
 class LeadershipLost(TesseraError):
@@ -43,7 +51,7 @@ class Leader:
         name: str,
         identity: str,
         *,
-        retry: float = RETRY,
+        times: LeaseTimes = DEFAULT_TIMES,
         reconcilers: Callable[[], tuple[str, ...] | None] = lambda: None,
     ) -> None:
         """Stand for a Lease; `reconcilers`: what the Lease says that its holder runs, asked at each renewal."""
@@ -53,7 +61,7 @@ class Leader:
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._retry = retry
+        self._times = times
         self._reconcilers = reconcilers
         self._clock = client.clock
         self._watched = Watched(client.clock)
@@ -66,7 +74,7 @@ class Leader:
 
     def fence(self) -> None:
         """Called before every write: `LeadershipLost` for a leader that was asleep for too long."""
-        if not self.leads or self._clock.now() - self._renewed >= _DEADLINE:
+        if not self.leads or self._clock.now() - self._renewed >= self._times.deadline:
             raise LeadershipLost("the Lease was not renewed in time")
 
     async def lead(self, *work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
@@ -101,27 +109,27 @@ class Leader:
             with suppress(LeadershipLost):
                 if await self._try():
                     return
-            await self._clock.sleep(self._retry)
+            await self._clock.sleep(self._times.retry)
 
     async def _renew(self) -> NoReturn:
         while True:
-            await self._clock.sleep(self._retry)
+            await self._clock.sleep(self._times.retry)
             await self._try()
-            if self._clock.now() - self._renewed >= _DEADLINE:
+            if self._clock.now() - self._renewed >= self._times.deadline:
                 raise LeadershipLost(self._last_error or "the Lease was not renewed in time")
 
     async def _try(self) -> bool:
         """Get or keep the Lease, once; whether that went well. `LeadershipLost` when another has it."""
         self.beat = began = self._clock.now()
         try:
-            async with asyncio.timeout(_DEADLINE / 2):
+            async with asyncio.timeout(self._times.deadline / 2):
                 await self._read()
                 current = self._watched.lease or Lease(self._name)
                 if current.holder != self.identity and self._watched.is_held:
                     raise LeadershipLost(f"{current.holder} has the Lease")
                 if current.holder != self.identity and self.leads:
                     raise LeadershipLost("another process took the Lease")
-                held = current.held(self.identity, _DURATION, self._clock.wall())
+                held = current.held(self.identity, self._times.duration, self._clock.wall())
                 await self._write(replace(held, reconcilers=self._reconcilers()))
         except (KubeError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.is_conflict:

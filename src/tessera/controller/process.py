@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.layouts.reconciler import LayoutReconciler
-from tessera.controller.leader import RETRY, Leader
+from tessera.controller.leader import DEFAULT_TIMES, Leader, LeaseTimes
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.reconciler import DEFAULT_PACE, Pace, PatienceReconciler
 from tessera.controller.ticket_keeper import TicketKeeper
@@ -62,7 +62,7 @@ class Controller:
         identity: str,
         *,
         layouts: bool = False,
-        retry: float = RETRY,
+        lease: LeaseTimes = DEFAULT_TIMES,
         config: Path | None = None,
         service: str = WEBHOOK,
         pace: Pace = DEFAULT_PACE,
@@ -84,7 +84,7 @@ class Controller:
                 "configuration", [config], parse, lambda read: patience.configure(read.policy), _report
             )
             self._configuration.load()
-        self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry, reconcilers=self._run)
+        self._leader = Leader(client, namespace, CONTROLLER, identity, times=lease, reconcilers=self._run)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.runs = lambda: {one.name: self._leader.leads and one.able for one in self._reconcilers}
         self.metrics.events = lambda: self._recorder.counts

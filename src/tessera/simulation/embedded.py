@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from tessera.controller.leader import LeaseTimes
 from tessera.controller.process import Controller
 from tessera.core.errors import TesseraError
 from tessera.dashboard.parts.history import Admission, moment
@@ -120,7 +121,7 @@ async def _tessera(
     view.offers.put_controller(at_work=False)
     lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
     tickets = TicketFollower(client, _NAMESPACE, view.offers, look=_LEASE)
-    controller = Controller(client, _NAMESPACE, "embedded", retry=_LEASE)
+    controller = Controller(client, _NAMESPACE, "embedded", lease=LeaseTimes(retry=_LEASE))
     async with asyncio.TaskGroup() as tasks:
         work = [tasks.create_task(one.run()) for one in (view, manager, lease, tickets, controller)]
         try:

@@ -273,6 +273,23 @@ def test_fault_38_nodes_die_and_go(seed):
     asyncio.run(main())
 
 
+def test_fault_38_a_node_that_goes_while_nobody_leads():
+    """The next leader, who never saw it, gives its slot back and counts it."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", most=1, document=layout(rollout={"maxUnavailable": 1})) as one:
+            one.dead.add("gpu-0")
+            one.lead("one")
+            await one.until(lambda: "gpu-0" in one.cordoned)
+            one.kill("one")
+            one.store.delete(NODES, "gpu-0")
+            one.lead("two")
+            await one.until(lambda: one.has_layout("gpu-1") and one.status()["updating"] == [])
+            assert 'tessera_controller_layout_rollouts_total{result="gone"} 1' in one.exposed("two")
+
+    asyncio.run(main())
+
+
 def held_back(one, agent, path):
     """Hold the next write of a client to a path back, and all that follow it; whether one is on its way."""
     seen = []

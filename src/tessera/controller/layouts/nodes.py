@@ -111,7 +111,6 @@ class NodeRollouts:
         """Take one step; whether the rollout has ended by it, and None where the next can follow at once."""
         seen = await self._carrier.look(name)
         if seen is None:
-            self._metrics.rollouts.add("gone")
             return False
         self._state.put_node(seen.node)
         node = self._state.nodes[name]
@@ -228,6 +227,8 @@ class NodeRollouts:
             return True
         seen = await self._carrier.look(name)
         if seen is None:
+            self._metrics.rollouts.add("gone")
+            log.warning("node %s is gone: MigLayout %s has its slot back", name, layout.name)
             return True
         self._state.put_node(seen.node)
         one = self._state.nodes[name]

@@ -1,0 +1,22 @@
+"""`tessera controller` with a Lease that holds for a few seconds.
+
+One more option, which the command that users have does not need.
+"""
+
+import json
+import sys
+
+import click
+
+from tessera.cli.app import run
+from tessera.cli.controller import command
+from tessera.controller.leader import LeaseTimes
+
+
+def _lease(_: click.Context, __: click.Parameter, text: str) -> LeaseTimes:
+    return LeaseTimes(**json.loads(text))
+
+
+if __name__ == "__main__":
+    command.params.append(click.Option(["--lease"], required=True, callback=_lease))
+    sys.exit(run(sys.argv[1:]))
