@@ -377,7 +377,12 @@ events = st.one_of(
     st.sampled_from(NODES),
     st.tuples(st.sampled_from(PODS), bounds | waiting | waiting),
     st.sampled_from(PODS),
-    st.builds(lambda count: pod(container(**{"1g.10gb": count})), st.integers(1, 2)),
+    st.builds(
+        lambda space, small, large: pod(container(**{"1g.10gb": small, **large}), namespace=space),
+        st.sampled_from(["default", "other"]),
+        st.integers(1, 2),
+        st.sampled_from([{}, {}, {"2g.20gb": 1}]),
+    ),
     st.floats(0.5, 40).map(lambda seconds: -seconds),
 )
 
@@ -400,7 +405,7 @@ class Model:
             self.now -= event
             self.index.expire(self.now)
         elif not isinstance(event, str):
-            self.index.reserve(event, origin(), self.now)
+            self.index.reserve(event, replace(origin(), namespace=event.namespace), self.now)
         elif event in NODES:
             self.offers.remove(event)
         else:
@@ -456,6 +461,11 @@ def test_free_is_allocatable_less_bound_less_rooms_whatever_came_before(happened
     waiting = {key for key, one in model.pods.items() if isinstance(one, WaitingPod)}
     assert {one.key for one in model.holders() if "/" in one.key} == waiting
     assert model.index.rooms == len(rooms)
+    for space in ("default", "other"):
+        naive: Counter[str] = Counter()
+        for _, (by, gpus) in model.index._until.values():
+            naive.update({what: amount // ONE for what, amount in gpus if by.namespace == space})
+        assert +Counter(model.index.admitted(space)) == naive
 
 
 @settings(max_examples=examples(200))

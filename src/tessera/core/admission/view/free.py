@@ -44,6 +44,7 @@ class FreeIndex:
         self.pods: dict[str, ViewedPod] = {}
         self._reserved: dict[_Admitted, list[str]] = {}  # the rooms of pods just admitted, oldest first
         self._until: dict[str, tuple[float, _Admitted]] = {}  # until when, oldest first
+        self._unseen: dict[str, Counter[str]] = {}  # their GPUs, by namespace
         self._number = 0
         self._now = 0.0
 
@@ -185,15 +186,12 @@ class FreeIndex:
         key, known_by = f"{_RESERVATION}{self._number:012}", (origin, shape.gpus)
         self._reserved.setdefault(known_by, []).append(key)
         self._until[key] = now + RESERVED, known_by
+        self._count(known_by, 1)
         self._rooms.add(key, shape, pod.priority or 0, float("inf"), now)
 
     def admitted(self, namespace: str) -> dict[str, int]:
         """The GPUs of the pods of a namespace that were admitted here and were not seen yet: its quotas may not count them."""
-        found: Counter[str] = Counter()
-        for (origin, gpus), keys in self._reserved.items():
-            if origin.namespace == namespace:
-                found.update({resource: amount // 10**9 * len(keys) for resource, amount in gpus})
-        return found
+        return dict(self._unseen.get(namespace, ()))
 
     def release(self, origin: Origin) -> None:
         """Give back what was reserved last for such a pod: it is decided about again, with more containers."""
@@ -226,7 +224,16 @@ class FreeIndex:
         keys.remove(key)
         if not keys:
             del self._reserved[known_by]
+        self._count(known_by, -1)
         self._rooms.drop(key)
+
+    def _count(self, known_by: _Admitted, times: int) -> None:
+        origin, gpus = known_by
+        counted = self._unseen.setdefault(origin.namespace, Counter())
+        for resource, amount in gpus:
+            counted[resource] += times * (amount // 10**9)
+        if not any(counted.values()):
+            del self._unseen[origin.namespace]
 
     def _where(self, placement: Pod) -> int:
         try:
