@@ -458,6 +458,8 @@ def test_the_page_is_not_open(helm: Helm) -> None:
             "resources": ["resourceclaims"],
             "verbs": ["get", "list", "watch"],
         },
+        # layouts that the controller keeps
+        {"apiGroups": ["tessera.dev"], "resources": ["miglayouts"], "verbs": ["list", "watch"]},
         # how cards are cut, in clusters of NVIDIA's operator
         {"apiGroups": ["nvidia.com"], "resources": ["clusterpolicies"], "verbs": ["list"]},
         {

@@ -14,7 +14,22 @@ from tessera.serving.address import Address
 from tests.dashboard.objects import node
 
 DEADLINE = 10.0
-MODULES = ("app", "capacity", "dom", "filters", "heat", "lists", "mosaic", "nodes", "pages", "try", "why")
+MODULES = (
+    "app",
+    "autopilot",
+    "capacity",
+    "demand",
+    "dom",
+    "filters",
+    "heat",
+    "lists",
+    "miglayouts",
+    "mosaic",
+    "nodes",
+    "pages",
+    "try",
+    "why",
+)
 
 
 async def explain(text):

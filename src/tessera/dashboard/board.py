@@ -1,7 +1,7 @@
 """What the dashboard shows, kept as parts that each have a name: a part that changed is sent again, and no other.
 
-Parts are `node/<name>` (a summary), `totals`, `history/<resource>`, `demand`, `demand/<resource>`, `pending`, `admissions`, `layouts` and
-`about`. A change in the cluster only marks parts; they are made again when the server asks what is new. A node's mosaic is no part: it
+Parts are `node/<name>` (a summary), `totals`, `history/<resource>`, `demand`, `demand/<resource>`, `pending`, `admissions`, `layouts`, `miglayouts`,
+`rollouts` and `about`. A change in the cluster only marks parts; they are made again when the server asks what is new. A node's mosaic is no part: it
 is made when a browser asks for it.
 """
 
@@ -15,16 +15,19 @@ import msgspec
 from tessera.core.admission.fallback.found import wanted_in
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.dashboard.cards.mosaic import mosaic_of
-from tessera.dashboard.observed import DashboardNode, DashboardPod
+from tessera.dashboard.observed import DashboardNode, DashboardPod, Rollout
 from tessera.dashboard.parts.history import Admission, AdmissionLog, LayoutHistory, admission_of, moment
+from tessera.dashboard.parts.layouts import layouts_part, rollouts_part
 from tessera.dashboard.parts.pending import Alike, longest, pending_part
 from tessera.dashboard.parts.totals import History, bounded, resource_rows, summary_of
 from tessera.dashboard.parts.usage import demand_part
 from tessera.dashboard.seen import SeenCluster
 from tessera.kube.watch.resource import Key
+from tessera.protocol.mig.miglayout import MigLayout
 from tessera.serving.metrics import Family
 
 _DEMAND_SECONDS: Final = 60.0  # after which sums over time are shown anew: they always grow
+_KEPT: Final = ("miglayouts", "rollouts")  # what MigLayouts are seen in
 
 Parts = Mapping[str, bytes]  # name → JSON
 
@@ -50,8 +53,11 @@ class Board(SeenCluster):
         self._reasons: Mapping[Alike, str] = {}  # why groups of pods wait, where the diagnosis was asked
         self._admissions = AdmissionLog()
         self._layouts = LayoutHistory(clock)
+        self._mig_layouts: dict[str, MigLayout] = {}
+        self._mig_layouts_unseen = ""
+        self._rollouts: dict[str, Rollout] = {}  # by node
         self._error = ""
-        self._marked: set[str] = {"about", "totals", "demand", "pending", "admissions", "layouts"}
+        self._marked: set[str] = {"about", "totals", "demand", "pending", "admissions", "layouts", *_KEPT}
         self._parts: dict[str, bytes] = {}
         self._new: set[str] = set()  # parts that changed, or went, since `changes` was asked
 
@@ -61,7 +67,40 @@ class Board(SeenCluster):
         before = super().put_node(one)
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
+        self._put_rollout(one.node.name, one.rollout)
         return before
+
+    def remove_node(self, name: str) -> None:
+        super().remove_node(name)
+        self._put_rollout(name, None)
+
+    def _put_rollout(self, node: str, rollout: Rollout | None) -> None:
+        if self._rollouts.get(node) == rollout:
+            return
+        if rollout is None:
+            del self._rollouts[node]
+        else:
+            self._rollouts[node] = rollout
+        self._mark("rollouts")
+
+    def put_mig_layout(self, one: MigLayout) -> None:
+        if self._mig_layouts.get(one.name) != one:
+            self._mig_layouts[one.name] = one
+            self._mark(*_KEPT)
+
+    def remove_mig_layout(self, name: str) -> None:
+        if self._mig_layouts.pop(name, None) is not None:
+            self._mark(*_KEPT)
+
+    @property
+    def mig_layouts(self) -> Iterable[str]:
+        return tuple(self._mig_layouts)
+
+    def set_mig_layouts_unseen(self, text: str) -> None:
+        """Why MigLayouts cannot be read; empty: they can, or there are none."""
+        if text != self._mig_layouts_unseen:
+            self._mig_layouts_unseen = text
+            self._mark(*_KEPT)
 
     def put_pod(self, one: DashboardPod) -> bool:
         before = self._pods.get(Key(one.use.namespace, one.use.name))
@@ -186,6 +225,10 @@ class Board(SeenCluster):
                 return pending_part(self._on.get("", {}).values(), self._reasons)
             case "admissions":
                 return self._admissions.shown()
+            case "miglayouts":
+                return layouts_part(self._mig_layouts.values(), self._mig_layouts_unseen)
+            case "rollouts":
+                return rollouts_part(self._rollouts, self._mig_layouts.values())
             case _:
                 return self._layouts.shown()
 

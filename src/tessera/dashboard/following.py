@@ -9,9 +9,10 @@ from tessera.dashboard.board import Board
 from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
 from tessera.dashboard.parts.history import Admission, read_denial
 from tessera.inventory.operator import mig_manager_in, read_mig_manager
-from tessera.kube.errors import KubeError
+from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import (
     FAILED_CREATES,
@@ -23,7 +24,9 @@ from tessera.kube.watch.resource import (
     Sink,
     replace_all,
 )
+from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 
+_MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
 _POLL_SECONDS: Final = 5.0
 _CONFIGURATION_SECONDS: Final = 60.0  # mig-manager's own copy of its ConfigMap is as old as this, too
 
@@ -38,7 +41,10 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
     board.dra.follow(board.dra_changed, lambda: follower.relist(RESOURCE_SLICES))
     async with follower.following():
         await _learn_configurations(client, board)
-        tasks = asyncio.create_task(_poll(follower, board)), asyncio.create_task(_relearn(client, board))
+        tasks = (
+            asyncio.create_task(_poll(client, follower, board)),
+            asyncio.create_task(_relearn(client, board)),
+        )
         try:
             yield
         finally:
@@ -54,6 +60,8 @@ def show_objects(board: Board, found: Sequence[FileObject]) -> None:
                 board.put_node(read_node(raw))
             elif kind == "Pod":
                 board.put_pod(read_pod(raw))
+            elif kind == KIND:
+                board.put_mig_layout(MigLayout.read(raw))
     board.dra.follow(board.dra_changed, lambda: None)
     board.dra.take_objects(found)
     board.put_mig_manager(mig_manager_in(found))
@@ -69,6 +77,10 @@ def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:
         fresh = {Key(one.use.namespace, one.use.name): one for one in oldest_first}
         replace_all(board.pods, fresh, board.put_pod, board.remove_pod)
 
+    def replace_layouts(seen: Iterable[MigLayout]) -> None:
+        fresh = {one.name: one for one in seen}
+        replace_all(board.mig_layouts, fresh, board.put_mig_layout, board.remove_mig_layout)
+
     def deny(seen: Iterable[tuple[str, Admission] | None]) -> None:
         for event, one in sorted(filter(None, seen), key=lambda denial: denial[1].when):
             board.denied(event, one)
@@ -76,6 +88,12 @@ def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:
     sinks: dict[Resource, Sink[Any]] = {
         NODES: Sink(read_node, replace_nodes, board.put_node, lambda key: board.remove_node(key.name)),
         UNFINISHED_PODS: Sink(read_pod, replace_pods, board.put_pod, board.remove_pod),
+        _MIG_LAYOUTS: Sink(
+            MigLayout.read,
+            replace_layouts,
+            board.put_mig_layout,
+            lambda key: board.remove_mig_layout(key.name),
+        ),
         **board.dra.sinks(),
     }
     if denials:  # of pods that were never created; when the API server forgets an event, nothing changes
@@ -83,12 +101,28 @@ def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:
     return sinks
 
 
-async def _poll(follower: Follower, board: Board) -> None:
-    """Now and then: remember the numbers, and show it when the API server is silent."""
+async def _poll(client: Client, follower: Follower, board: Board) -> None:
+    """Now and then: remember the numbers, and show what cannot be read."""
+    absent = ""
     while True:
         board.set_error(follower.stale())
         board.sample()
+        if absent != (now := follower.absent(_MIG_LAYOUTS)):
+            with suppress(KubeError):
+                board.set_mig_layouts_unseen(now if now and await _has_mig_layouts(client) else "")
+                absent = now
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _has_mig_layouts(client: Client) -> bool:
+    """Whether the cluster knows MigLayouts: who may not read them is told the same where it does not."""
+    try:
+        await client.get(f"/apis/{API_VERSION}")
+    except ApiError as error:
+        if error.is_not_found:
+            return False
+        raise
+    return True
 
 
 async def _relearn(client: Client, board: Board) -> None:

@@ -5,6 +5,7 @@ import { byId } from "./dom.js";
 import { drawHeadline, drawTotals, setHistory } from "./capacity.js";
 import { drawDemand, setDemand } from "./demand.js";
 import { drawAdmissions, drawLayouts, drawPending } from "./lists.js";
+import { drawMigLayouts, drawRollouts } from "./miglayouts.js";
 import { draw as drawNodes, setNode, troubled } from "./nodes.js";
 import { forgetMosaics } from "./pages.js";
 import { suggest } from "./try.js";
@@ -31,6 +32,8 @@ const DRAW = {
   pending: (part) => { waiting = part.count; drawPending(part); },
   admissions: drawAdmissions,
   layouts: drawLayouts,
+  miglayouts: drawMigLayouts,
+  rollouts: drawRollouts,
 };
 
 function drawChanged() {

@@ -186,6 +186,7 @@ def summary_of(
     )
     good = (
         one.cordoned and "cordoned",
+        one.rollout is not None and "rollout under way",
         any(map(one.node.is_served, one.node.dra)) and "devices by DRA",
         gpus.state not in ("", "failed") and f"layout {gpus.state}",
         bool(layout.unknown and not described) and "layout not known",

@@ -70,10 +70,12 @@ class Follower:
         ]
         return "; ".join(waiting) or None
 
-    def absent(self) -> str:
+    def absent(self, only: Resource | None = None) -> str:
         """What counts as empty since the server does not have it, or not for us, and its words; empty when all is there."""
         return "; ".join(
-            f"{one.resource.name}: {one.health.last_error}" for one in self.reflectors if one.health.absent
+            f"{one.resource.name}: {one.health.last_error}"
+            for one in self.reflectors
+            if one.health.absent and only in (None, one.resource)
         )
 
     def stale(self) -> str:

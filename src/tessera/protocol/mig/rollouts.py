@@ -28,6 +28,19 @@ class Phase(StrEnum):
     )
     PUTTING_BACK = "PuttingBack"  # the old layout is on the node again, which is to show it
 
+    @property
+    def words(self) -> str:
+        """What is done and what is waited for, where nobody says it more exactly."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Phase.CORDONED: "cordoned; the pods that hold devices which go are waited for",
+    Phase.WRITTEN: "the new layout is written; the node is to show it",
+    Phase.RETRYING: "mig-manager does not know the configuration yet; it is given again",
+    Phase.PUTTING_BACK: "the old layout is written again; the node is to show it",
+}
+
 
 class Result(StrEnum):
     """How a node's rollout ended."""
