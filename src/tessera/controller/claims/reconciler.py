@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from msgspec.structs import replace
 
+from tessera.controller.ability import Ability
 from tessera.controller.claims.objects import TEMPLATES, FollowedPod, PodsClaim, Template
 from tessera.controller.claims.plan import Action, Retries, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
-from tessera.controller.lack import Lack
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import Backoff, first_of
@@ -66,7 +66,7 @@ class ClaimReconciler:
             "the controller makes no claims, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
             "resource.k8s.io/v1, and the chart's ClusterRole): %s"
         )
-        self._lack = Lack(client.clock, self.follower.absent, partial(log.warning, words))
+        self._ability = Ability(client.clock, self.follower.absent, partial(log.warning, words))
         metrics.bridged = lambda: len(state.pods)
         metrics.refused = lambda: (
             sum(one.text is None for one in state.pods.values()) + sum(1 for _ in state.without_template())
@@ -87,7 +87,7 @@ class ClaimReconciler:
     async def until_able(self) -> None:
         """Wait until it is able to work; the log says what it lacks."""
         await self.follower.synced()
-        await self._lack.over()
+        await self._ability.wait()
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
         """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""

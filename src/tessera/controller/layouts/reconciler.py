@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
-from tessera.controller.lack import Lack
+from tessera.controller.ability import Ability
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
@@ -67,7 +67,7 @@ class LayoutReconciler:
         self.follower = Follower(client, self.state.sinks())
         self._backoff = Backoff()
         words = "the controller keeps no layouts (they need the chart's value layouts.enabled): %s"
-        self._lack = Lack(client.clock, self._absent, partial(log.warning, words))
+        self._ability = Ability(client.clock, self._absent, partial(log.warning, words))
         self._around = Surroundings()
         # when mig-manager's configurations were read, and for which MigLayouts
         self._read: tuple[float, frozenset[tuple[str, int]]] = 0.0, frozenset()
@@ -96,7 +96,7 @@ class LayoutReconciler:
 
     async def until_able(self) -> None:
         await self.follower.synced()
-        await self._lack.over()
+        await self._ability.wait()
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
         """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""

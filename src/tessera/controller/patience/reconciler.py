@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from tessera.controller.lack import Lack
+from tessera.controller.ability import Ability
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
@@ -84,7 +84,7 @@ class PatienceReconciler:
         self._backoff = Backoff()
         self._logged = ""
         words = "the controller evicts no pods that wait: %s"
-        self._lack = Lack(client.clock, self._lacks, partial(log.warning, words))
+        self._ability = Ability(client.clock, self._lacks, partial(log.warning, words))
         metrics.webhook_seen = lambda: self._webhook.is_ready
 
     def configure(self, policy: Policy) -> None:
@@ -112,7 +112,7 @@ class PatienceReconciler:
     async def until_able(self) -> None:
         await self._view.synced()
         await self._follower.synced()
-        await self._lack.over()
+        await self._ability.wait()
 
     def _lacks(self) -> str:
         return self.missing() or ("it may not list pods" if self._view.offers.free is None else "")

@@ -1,4 +1,4 @@
-"""What keeps a reconciler from its work in this cluster."""
+"""Whether a reconciler can do its work in this cluster."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,18 +8,18 @@ from tessera.kube.clock import Clock
 _POLL: Final = 5.0  # seconds; a follower asks for collections that are absent again every minute
 
 
-class Lack:
-    """What a reconciler lacks, as `asked` says it now (empty: nothing); `log` gets it once, and again when it is something else."""
+class Ability:
+    """Waits for what a reconciler lacks, as `lacks` says it (empty: nothing); `log` gets it once, and again when it is something else."""
 
-    def __init__(self, clock: Clock, asked: Callable[[], str], log: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, lacks: Callable[[], str], log: Callable[[str], None]) -> None:
         self._clock = clock
-        self._asked = asked
+        self._lacks = lacks
         self._log = log
         self._logged = ""
 
-    async def over(self) -> None:
+    async def wait(self) -> None:
         """Wait until it lacks nothing."""
-        while lack := self._asked():
+        while lack := self._lacks():
             if lack != self._logged:
                 self._log(lack)
                 self._logged = lack

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tessera.controller.lack import Lack
+from tessera.controller.ability import Ability
 from tests.kube.clock import FakeClock
 
 
@@ -12,12 +12,12 @@ def test_it_is_logged_once_for_as_long_as_it_lasts():
     async def main():
         said = iter(["", "no pods", "no pods", "", "no pods", "no nodes", ""])
         logged: list[str] = []
-        lack = Lack(FakeClock(auto=True), lambda: next(said), logged.append)
-        await lack.over()
+        ability = Ability(FakeClock(auto=True), lambda: next(said), logged.append)
+        await ability.wait()
         assert logged == []
-        await lack.over()
+        await ability.wait()
         assert logged == ["no pods"]
-        await lack.over()
+        await ability.wait()
         assert logged == ["no pods", "no pods", "no nodes"]
 
     asyncio.run(main())
@@ -28,9 +28,9 @@ def test_a_wait_that_was_cancelled_goes_on():
 
     async def main():
         logged: list[str] = []
-        lack = Lack(FakeClock(), lambda: "no pods", logged.append)
+        ability = Ability(FakeClock(), lambda: "no pods", logged.append)
         for _ in range(2):
-            waiting = asyncio.ensure_future(lack.over())
+            waiting = asyncio.ensure_future(ability.wait())
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
