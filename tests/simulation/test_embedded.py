@@ -325,3 +325,24 @@ async def test_a_node_is_cancelled_while_it_starts(monkeypatch):
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(OSError):
             client.connect(sockets[0])
         assert [*one.nodes] == ["mock"]
+
+
+async def test_layouts_are_kept():
+    """The controller gives nodes the layout of their MigLayout, and says when they have it."""
+    layout = {
+        "metadata": {"name": "kept"},
+        "spec": {
+            "nodeSelector": {"topology.kubernetes.io/region": "north"},
+            "layouts": [{"perCard": {"3g.30gb": 2}}],
+        },
+    }
+    async with running("h200-small") as (_, stage):
+        await stage.keep(layout)
+        found = await stage.until(
+            lambda: stage.layout("kept"), lambda one: one.condition("Ready").status == "True"
+        )
+        assert found.raw_status["current"] == 1
+        assert (await stage.offers(["h200-small"]))["h200-small"] == {ONE: 0, THREE: 8}
+        await stage.clear()
+        with pytest.raises(ApiError):
+            await stage.layout("kept")

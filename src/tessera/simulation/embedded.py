@@ -121,7 +121,7 @@ async def _tessera(
     view.offers.put_controller(at_work=False)
     lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
     tickets = TicketFollower(client, _NAMESPACE, view.offers, look=_LEASE)
-    controller = Controller(client, _NAMESPACE, "embedded", lease=LeaseTimes(retry=_LEASE))
+    controller = Controller(client, _NAMESPACE, "embedded", layouts=True, lease=LeaseTimes(retry=_LEASE))
     async with asyncio.TaskGroup() as tasks:
         work = [tasks.create_task(one.run()) for one in (view, manager, lease, tickets, controller)]
         try:

@@ -27,6 +27,7 @@ _RESULTS: Final = {
     Result.IN_USE: ("offers", "given up: a pod took a device first"),
     Result.NOT_READY: ("failed", "given up: the node is dead"),
     Result.OVERTAKEN: ("offers", "given up: somebody else changed the node"),
+    Result.NOT_BEGUN: ("offers", "not begun"),
     Result.CANCELLED: ("offers", "given up: no longer wanted"),
 }
 

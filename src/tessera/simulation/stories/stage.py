@@ -19,6 +19,8 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
 from tessera.protocol.kubernetes.dra import decode_claim
+from tessera.protocol.mig.miglayout import API_VERSION as MIG_LAYOUT_API
+from tessera.protocol.mig.miglayout import PLURAL, MigLayout
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.pods import Counts, annotations_of, claimed_counts
 
@@ -69,6 +71,7 @@ class Stage:
         self._timeout = TIMEOUT if timeout is None else timeout
         self.made: dict[str, Document] = {}  # pods as they were written
         self._annotated: set[str] = set()  # annotations of the namespace
+        self._layouts: set[str] = set()  # names of MigLayouts
 
     async def until(self, look: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
         """Look until the result is good or the timeout is over; the last result."""
@@ -109,7 +112,10 @@ class Stage:
         self.made.pop(name, None)
 
     async def clear(self) -> None:
-        """Delete every pod that was made here, and leave the namespace as it was."""
+        """Delete every MigLayout and every pod that was made here, and leave the namespace as it was."""
+        for name in self._layouts:
+            await self._client.delete(_layout_path(name))
+        self._layouts.clear()
         for name in tuple(self.made):
             await self.delete(name)
         for key in tuple(self._annotated):
@@ -130,6 +136,19 @@ class Stage:
         own = [one for one in claims if one.pod_uid == pod["metadata"]["uid"] and one.pod_claim == CLAIM]
         return claimed_counts(pod, own[0].results) if own and own[0].results else {}
 
+    # layouts that the controller keeps
+
+    async def keep(self, layout: Document) -> None:
+        """Create a MigLayout; it stays until the story is over."""
+        await self._client.create(_layout_path(), layout)
+        self._layouts.add(layout["metadata"]["name"])
+
+    async def layout(self, name: str) -> MigLayout:
+        return MigLayout.read(await self._client.get(_layout_path(name)))
+
+    async def change_layout(self, name: str, spec: Document) -> None:
+        await self._client.patch(_layout_path(name), {"spec": spec})
+
     # nodes
 
     async def inventory(self, others: Iterable[str] = ()) -> Inventory:
@@ -148,6 +167,10 @@ class Stage:
         await self._client.patch(
             path_of("v1", "nodes", name=node), {"metadata": {"annotations": {key: value}}}
         )
+
+
+def _layout_path(name: str | None = None) -> str:
+    return path_of(MIG_LAYOUT_API, PLURAL, name=name)
 
 
 def offered(node: Node) -> dict[str, int]:
