@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import ClusterWithNode
+from e2e.cluster.client import condition_of
 from e2e.command import tessera
-from e2e.layouts import kept, mig_layout
+from e2e.layouts import LAYOUTS, kept, mig_layout
 from e2e.nvidia import NVML, Driver
 from e2e.nvidia.node import CONFIG, STATE, NvidiaNode
 from e2e.test_device_plugin import pod
 from e2e.webhook import Webhook, registered
+from tessera.protocol.mig.rollouts import RESULT
 
 MIG = "nvidia.com/mig-"
 ONE, TWO, THREE = (MIG + profile for profile in ("1g.18gb", "2g.35gb", "3g.71gb"))
@@ -229,14 +231,31 @@ def test_what_mig_manager_leaves_paused(h200: NvidiaNode, node_namespace: str) -
     cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace)
 
 
-def test_a_mig_layout(h200: NvidiaNode, tmp_path: Path) -> None:
-    """A MigLayout on a node that mig-manager cuts: the controller, with the chart's rights, adds a configuration to the ConfigMap, writes the label again
-    until mig-manager has it, and uncordons the node when NVIDIA's plugin offers the devices."""
-    cluster = h200.cluster
+def test_fault_52_a_mig_layout(h200: NvidiaNode, tmp_path: Path) -> None:
+    """A MigLayout on a node that mig-manager cuts: the controller, with the chart's rights, adds a configuration to the ConfigMap, and writes the label again
+    until mig-manager has it. A card refuses: the old configuration is back, the node is uncordoned; tried again, it has the devices."""
+    cluster, driver = h200.cluster, h200.driver
     layout = mig_layout("real", layouts=[{"product": "H200", "perCard": {"1g.18gb": 1, "2g.35gb": 3}}])
     layout["spec"]["nodeSelector"] = {"kubernetes.io/hostname": cluster.node_name}
+    before, devices = h200.labels[CONFIG], h200.devices
+    driver.fail("nvmlDeviceCreateGpuInstance*", NVML.INSUFFICIENT_RESOURCES, card=1, nth=2, times=1000)
+
+    def cordoned() -> bool:
+        return bool(cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["spec"].get("unschedulable"))
+
+    def message(type_: str) -> str:
+        return str(condition_of(cluster.api.get(f"{LAYOUTS}/real"), type_).get("message", ""))
+
     with kept(cluster, tmp_path, layout, migConfigMaps=[h200.config_map]) as condition:
+        failed = "mig-manager reports failed; its log says why"
+        cluster.wait(lambda: f"{failed}; waiting for the old" in message("Progressing"), what="the failure")
+        driver.no_faults()
+        cluster.wait(lambda: condition("Degraded") == "True", what="the end")
+        assert message("Degraded").endswith(f"{failed}; the old layout is back")
+        assert (h200.labels[CONFIG], cordoned()) == (before, False)
+        h200.wait_for_devices(devices)
+        cluster.kubectl("annotate", "node", cluster.node_name, f"{RESULT}-")
         cluster.wait(lambda: condition("Ready") == "True", 240.0, what="the layout on the node")
         assert h200.devices == {ONE: 2, TWO: 6}
         assert h200.labels[CONFIG].startswith("tessera-")
-        assert not cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["spec"].get("unschedulable")
+        assert not cordoned()

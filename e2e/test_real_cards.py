@@ -19,13 +19,16 @@ import pytest
 
 from e2e.cluster import ClusterWithNode, program
 from e2e.cluster.api import Api, Object
+from e2e.cluster.client import condition_of
 from e2e.cluster.processes import until
 from e2e.command import Running, tessera
+from e2e.layouts import LAYOUTS, kept, mig_layout
 from e2e.nvidia import NVML, Driver, Slice
 from e2e.nvidia.machine import Machine
 from e2e.test_device_plugin import MIG, annotate, logged, mapped, pod, wait_allocatable
 from tessera.protocol.kubelet import checkpoint
 from tessera.protocol.mig.nodes import decode_mapping
+from tessera.protocol.mig.rollouts import RESULT
 
 FIRST = ["2g.35gb", "2g.35gb", "3g.71gb"]
 STORY = "2g.35gb=2,3g.71gb=1"
@@ -366,6 +369,54 @@ def test_the_first_story_on_a_real_kubelet(
                 cluster.node_name,
                 lambda one: one["metadata"]["labels"].get("nvidia.com/mig.config.state") == "success",
             )
+    finally:
+        annotate(cluster, None)
+    wait_allocatable(cluster, {MIG + "1g.18gb": "0"})
+
+
+def test_a_mig_layout_on_a_real_kubelet(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, device_nodes: None
+) -> None:
+    """Tessera cuts the card under a MigLayout: after the pod that holds a slice which goes; where NVML refuses, the old slices are back and
+    the node is uncordoned, and a second try succeeds."""
+    cluster, driver = cluster_with_node, Driver(tmp_path / "driver", "H200")
+    driver.cut(0)
+    annotate(cluster, STORY)
+    layout = mig_layout("cut", layouts=[{"product": "H200", "perCard": {"1g.18gb": 7}}])
+    layout["spec"]["nodeSelector"] = {"kubernetes.io/hostname": cluster.node_name}
+    path = f"{LAYOUTS}/cut"
+
+    def cordoned() -> bool:
+        return bool(cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["spec"].get("unschedulable"))
+
+    def message(type_: str) -> str:
+        return str(condition_of(cluster.api.get(path), type_).get("message", ""))
+
+    try:
+        with on_kubelet(cluster, driver, tmp_path):
+            wait_allocatable(cluster, {MIG + "2g.35gb": "2", MIG + "3g.71gb": "1"})
+            cluster.apply(pod("training", MIG + "3g.71gb", 1), namespace=node_namespace)
+            cluster.wait_for_pod_phase("training", "Running", namespace=node_namespace)
+            with kept(cluster, tmp_path, layout) as condition:
+                waits = (
+                    f"waiting for pods that hold devices which go: {node_namespace}/training (1 × 3g.71gb)"
+                )
+                cluster.wait(lambda: waits in message("Progressing"), what="the pod waited for")
+                assert (cordoned(), driver.layout(0)) == (True, FIRST)
+                driver.fail("nvmlDeviceCreateGpuInstanceWithPlacement", NVML.INSUFFICIENT_RESOURCES, nth=3)
+                cluster.kubectl("delete", "pod", "training", "-n", node_namespace)
+                cluster.wait(lambda: condition("Degraded") == "True", what="the failure")
+                assert "card 0: nvmlDeviceCreateGpuInstanceWithPlacement: Insufficient Resources" in message(
+                    "Degraded"
+                )
+                assert message("Degraded").endswith("the old layout is back")
+                assert (cordoned(), driver.layout(0)) == (False, FIRST)
+                wait_allocatable(cluster, {MIG + "2g.35gb": "2", MIG + "3g.71gb": "1"}, timeout=1.0)
+                driver.no_faults()
+                cluster.kubectl("annotate", "node", cluster.node_name, f"{RESULT}-")
+                cluster.kubectl("wait", "--for=condition=Ready", "miglayout/cut", "--timeout=120s")
+                assert (cordoned(), driver.layout(0)) == (False, ["1g.18gb"] * 7)
+                wait_allocatable(cluster, {MIG + "1g.18gb": "7", MIG + "3g.71gb": "0"}, timeout=1.0)
     finally:
         annotate(cluster, None)
     wait_allocatable(cluster, {MIG + "1g.18gb": "0"})
