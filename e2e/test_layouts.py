@@ -23,6 +23,7 @@ from e2e.layouts import (
     add_gpu_node,
     definitions,
     mig_layout,
+    start_controller,
 )
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
 
@@ -196,6 +197,75 @@ def test_kubectl_habits(control_plane: Client, installed: Path) -> None:
     assert listed.split()[:7] == ["NAME", "DESIRED", "CURRENT", "UPDATING", "FAILED", "READY", "AGE"]
     cluster.kubectl("delete", "miglayout", "habits")
     assert cluster.api.find(f"{LAYOUTS}/habits") is None
+
+
+def test_kubectl_habits_beside_a_controller(control_plane: Client, installed: Path, pool: str) -> None:
+    """`wait`, `get`, `diff` and server-side apply by several managers work while the controller writes the status. Of two MigLayouts the newer says that the
+    older keeps its nodes; a layout that fits no card is Invalid; after `delete` layouts stay as they are, and a node that waits for its pods is uncordoned."""
+    cluster, names = control_plane, [f"{pool}-{number:02}" for number in range(COUNT)]
+    older, newer = f"{pool}-older", f"{pool}-newer"
+
+    def apply(name: str, *options: str, **spec: Any) -> str:
+        document = {**mig_layout(name), "spec": spec}
+        done = cluster.try_kubectl("apply", "--server-side", *options, "-f", "-", stdin=json.dumps(document))
+        return done.stderr if done.returncode else ""
+
+    def wait(condition: str, name: str) -> None:
+        cluster.kubectl("wait", f"--for=condition={condition}", f"miglayout/{name}", "--timeout=120s")
+
+    def told(condition: str, name: str) -> tuple[str, str]:
+        found = condition_of(cluster.api.get(f"{LAYOUTS}/{name}"), condition)
+        return found.get("reason", ""), found.get("message", "")
+
+    def has(profile: str) -> list[str]:
+        every = (node_of(cluster, name)["status"]["allocatable"] for name in names)
+        return [str(one.get(MIG + profile, "0")) for one in every]
+
+    four, rollout = [{"perCard": {"1g.18gb": 4}}], {"maxUnavailable": "100%"}
+    spec = {"nodeSelector": {"pool": pool}, "layouts": four, "rollout": rollout}
+    with StandInCutter(cluster, pool), start_controller(installed):
+        assert apply(older, "--field-manager=gitops", **spec) == ""
+        wait("Ready", older)
+        row = cluster.kubectl("get", "miglayout", older, "--no-headers").split()
+        assert row[:6] == [older, str(COUNT), str(COUNT), "0", "0", "True"]
+        document = json.dumps({**mig_layout(older), "spec": spec})
+        options = ("--server-side", "--field-manager=gitops", "-f", "-")
+        assert cluster.try_kubectl("diff", *options, stdin=document).returncode == 0
+        assert apply(older, "--field-manager=night", paused=True) == "", "one field, beside another manager"
+        refused = apply(older, "--field-manager=night", rollout={"maxUnavailable": 1})
+        assert 'conflict with "gitops": .spec.rollout.maxUnavailable' in refused
+        assert cluster.api.get(f"{LAYOUTS}/{older}")["spec"]["rollout"]["maxUnavailable"] == "100%"
+
+        assert apply(newer, **{**spec, "layouts": [{"perCard": {"2g.35gb": 3}}]}) == ""
+        wait("Degraded", newer)
+        reason, message = told("Degraded", newer)
+        assert (reason, message.startswith(f"{names[0]}: MigLayout {older} keeps it, which is older")) == (
+            "Conflict",
+            True,
+        )
+        assert told("Ready", newer) == ("Incomplete", f"0 of {COUNT} nodes have the layout")
+        too_many = {"spec": {"layouts": [{"perCard": {"1g.18gb": 8}}], "paused": False}}
+        cluster.kubectl("patch", "miglayout", older, "--type=merge", "-p", json.dumps(too_many))
+        wait("Invalid", older)
+        assert told("Invalid", older)[0] == "DoesNotFit"
+        assert "1g.18gb" in told("Invalid", older)[1]
+        described = cluster.kubectl("describe", "miglayout", older)
+        assert "DoesNotFit" in described.partition("Events:")[2]
+        assert has("1g.18gb") == ["8"] * COUNT
+
+        cluster.kubectl("delete", "miglayout", older)
+        wait("Ready", newer)
+        assert has("2g.35gb") == ["6"] * COUNT
+        add_running_pod(cluster, pool, "train", names[0], MIG + "2g.35gb")
+        cluster.kubectl(
+            "patch", "miglayout", newer, "--type=merge", "-p", json.dumps({"spec": {"layouts": four}})
+        )
+        cluster.wait(lambda: has("1g.18gb") == ["0"] + ["8"] * (COUNT - 1), what="the nodes without pods")
+        assert cordoned(cluster, names[0])
+        cluster.kubectl("delete", "miglayout", newer)
+        cluster.wait(lambda: not cordoned(cluster, names[0]), what="the node uncordoned")
+        assert has("2g.35gb") == ["6"] + ["0"] * (COUNT - 1)
+        assert not any(cordoned(cluster, name) for name in names)
 
 
 @pytest.mark.timeout(300 + 30 * LEADERS, func_only=True)

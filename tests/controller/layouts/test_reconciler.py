@@ -147,6 +147,7 @@ def test_two_for_one_node():
             await one.until(lambda: one.condition("Degraded", "newer") == ("True", "Conflict", reason))
             assert one.cuts == {"gpu-0": 1}
             assert one.status("newer")["desired"] == 0
+            assert one.condition("Ready", "newer") == ("False", "Incomplete", "0 of 1 node have the layout")
 
     asyncio.run(main())
 

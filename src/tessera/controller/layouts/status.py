@@ -47,8 +47,8 @@ def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str
     current, failed = plan.count(State.CURRENT), plan.count(State.FAILED)
     invalid, conflicts = plan.count(State.INVALID), plan.count(State.CONFLICT)
     updating, pending = plan.count(State.UPDATING), plan.count(State.PENDING)
-    ready = current == desired and not plan.error
-    told = f"{current} of {number_of(desired, 'node')} have the layout"
+    ready = current == desired and not (conflicts or plan.error)
+    told = f"{current} of {number_of(desired + conflicts, 'node')} have the layout"
     yield "Ready", ready, "Complete" if ready else "Incomplete", told
     moves = bool(updating or plan.begin or (pending and not plan.stopped))
     reason = (
