@@ -1,13 +1,15 @@
 """Which devices to take: few cards, big holes left whole."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.devices.device import Card, Device, DeviceSet, Place, Span
-from tessera.core.devices.preference import preferred
+from tessera.core.devices.preference import blocks_of, preferred
+from tessera.core.mig.product import product_named
 
 RESOURCE = "nvidia.com/mig-1g.10gb"
 # eight memory slices: 7g at 0, 3g at 0 and 4, 2g at 0 2 4, 1g at 0 to 6
@@ -59,7 +61,7 @@ TWO_CARDS = sliced(0, SEVEN) + sliced(1, SEVEN)
             [f"0-{n}" for n in (0, 1)] + [f"1-{n}" for n in SEVEN],
             8,
             [],
-            [f"1-{n}" for n in (0, 1, 2, 3, 4, 5, 6)] + ["0-0"],
+            [f"1-{n}" for n in (0, 1, 2, 3, 4, 5, 6)] + ["0-1"],
         ),
         # ids that are not known are left out, and what there is is given
         (["9-9", "0-0"], 2, [], ["0-0"]),
@@ -70,6 +72,15 @@ TWO_CARDS = sliced(0, SEVEN) + sliced(1, SEVEN)
 def test_slices(free: list[str], size: int, must: list[str], chosen: list[str]) -> None:
     """Few cards first, then the placement that leaves the largest profile allocatable."""
     assert sorted(choose(TWO_CARDS, [*free, *must], size, must)) == sorted(chosen)
+
+
+def test_the_place_of_a_4g_stays() -> None:
+    """Only the left half of a real card holds a 4g: where both halves are free, a small device is taken from the right one."""
+    blocks = blocks_of(product_named("H100-80GB"))
+    devices = [
+        replace(one, place=replace(one.place, card=Card(0, blocks))) for one in sliced(0, SEVEN) if one.place
+    ]
+    assert sorted(choose(devices, [one.id for one in devices], 3)) == ["0-4", "0-5", "0-6"]
 
 
 def test_other_resources_on_the_card_count() -> None:

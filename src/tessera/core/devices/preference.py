@@ -21,10 +21,16 @@ class _CardState:
 
     def holes(self, also: Sequence[Span] = ()) -> tuple[int, ...]:
         """The sizes of the places that are free, largest first."""
+        return tuple(block.size for block in self._open(also))
+
+    def _open(self, also: Sequence[Span]) -> list[Span]:
         occupied = [*self.taken, *also]
-        return tuple(
-            block.size for block in self.card.blocks if not any(block.overlaps(span) for span in occupied)
-        )
+        return [block for block in self.card.blocks if not any(block.overlaps(span) for span in occupied)]
+
+    def _merit(self, chosen: Sequence[Span]) -> tuple[tuple[int, ...], int]:
+        """The sizes of what stays free, and how far to the left its largest place is: only there does 4g fit."""
+        left = self._open(chosen)
+        return tuple(block.size for block in left), -left[0].start if left else 0
 
     def best(self, count: int) -> list[Device]:
         """That many free devices, chosen one by one so that the largest holes stay."""
@@ -32,7 +38,7 @@ class _CardState:
             return self.free[:count]
         left, chosen, spans = list(self.free), list[Device](), list[Span]()
         for _ in range(min(count, len(left))):
-            device = max(left, key=lambda candidate: self.holes([*spans, *_span(candidate)]))
+            device = max(left, key=lambda candidate: self._merit([*spans, *_span(candidate)]))
             left.remove(device)
             chosen.append(device)
             spans += _span(device)

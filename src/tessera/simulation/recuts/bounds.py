@@ -1,0 +1,68 @@
+"""What cutting cards could bring at best, and what it is to have none that are cut."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from tessera.core.mig.placement import Instance
+from tessera.simulation.days.layouts import PROFILES
+from tessera.simulation.days.tasks import Task
+from tessera.simulation.recuts.outcome import AFTER, Outcome
+from tessera.simulation.recuts.play import Idle, play
+from tessera.simulation.recuts.pool import PLACES, Card, Pool
+from tessera.simulation.recuts.static import serve
+
+
+def no_mig(tasks: Sequence[Task], cards: int) -> Outcome:
+    """Every task takes a whole card; first come, first served."""
+    return Outcome(tasks, serve(tasks, cards, tasks[-1].created + AFTER), cards)
+
+
+def free_cutting(tasks: Sequence[Task], cards: int) -> Outcome:
+    """Cards are cut at once, for nothing, as often as it helps.
+
+    Greedy, so no proof of what is possible: the oldest task that fits anywhere starts, where it takes least of the room that others could use.
+    """
+    return play(tasks, FreePool(cards), Idle())
+
+
+class FreePool(Pool):
+    """Cards that have whatever slice is asked for, as far as it fits beside what is in use. What is in use does not move."""
+
+    def __init__(self, cards: int) -> None:
+        super().__init__([()] * cards)
+
+    def helped(self, size: int) -> Sequence[int]:
+        return tuple(PROFILES)
+
+    def take(self, size: int) -> tuple[Card, Instance] | None:
+        room = [
+            (found[0], -card.taken.bit_count(), card, found[1])
+            for card in self.cards
+            if (found := _best(card.taken, size))
+        ]
+        if not room:
+            return None
+        _, _, card, one = min(room, key=lambda some: some[:2])
+        card.free[size] = 0  # what was given back is room, no slice
+        card.put((one,))
+        return card, card.take(size)
+
+
+@cache
+def _best(taken: int, size: int) -> tuple[int, Instance] | None:
+    """Where on a card a slice takes least room from others, and how much."""
+    fitting = [(_room(taken) - _room(taken | one.mask), one) for one in PLACES[size] if not one.mask & taken]
+    return min(fitting, key=lambda some: (some[0], -some[1].position), default=None)
+
+
+@cache
+def _room(taken: int) -> int:
+    """What still fits on a card: for each size alone, the sevenths of all slices of it."""
+    room = 0
+    for size, places in PLACES.items():
+        left = taken
+        for one in places:
+            if not one.mask & left:
+                left |= one.mask
+                room += size
+    return room
