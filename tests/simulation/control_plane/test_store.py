@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS
 from tessera.simulation.control_plane.store import StatusError, Store
 
 
@@ -44,6 +44,19 @@ def test_status_is_apart():
     }
     after = store.update(NODES, "n", {"status": {"a": 3}, "spec": {}}, status=False).document
     assert (after["spec"], after["status"]) == ({}, {"a": 2})
+
+
+def test_generations():
+    """The generation of a MigLayout grows with its spec, and with nothing else."""
+    store, one = Store(), {"metadata": {"name": "l"}, "spec": {"paused": False}}
+
+    def generation(**changes: object) -> int:
+        stored = store.update(MIG_LAYOUTS, "l", {**one, **changes}, status="status" in changes)
+        found: int = stored.document["metadata"]["generation"]
+        return found
+
+    store.create(MIG_LAYOUTS, one)
+    assert [generation(), generation(status={"current": 1}), generation(spec={"paused": True})] == [1, 1, 2]
 
 
 def test_history():

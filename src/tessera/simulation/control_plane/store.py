@@ -18,11 +18,12 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from tessera.core.errors import TesseraError
-from tessera.simulation.control_plane.kinds import ResourceType
+from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, ResourceType
 
 Document = dict[str, Any]
 Key = tuple[str, str]  # namespace (empty for what has none), name
 
+_COUNTED: Final = frozenset({MIG_LAYOUTS})  # kinds whose generation somebody reads: it grows with the spec
 _HISTORY: Final = 10_000  # changes a watch can be behind
 
 
@@ -141,6 +142,8 @@ class Store:
         metadata["creationTimestamp"] = self.now()
         if kind.namespaced:
             metadata["namespace"] = namespace
+        if kind in _COUNTED:
+            metadata["generation"] = 1
         return self._put(kind, key, document, "ADDED")
 
     def update(
@@ -173,6 +176,9 @@ class Store:
         for kept in ("name", "uid", "creationTimestamp", "namespace", "resourceVersion"):
             if kept in current["metadata"]:
                 metadata[kept] = current["metadata"][kept]
+        if kind in _COUNTED:
+            changed = document.get("spec") != current.get("spec")
+            metadata["generation"] = current["metadata"]["generation"] + changed
         if msgspec.json.encode(_completed(kind, document)) == old.encoded:
             return old  # nothing changed: followers hear of nothing
         return self._put(kind, old.key, document, "MODIFIED")
