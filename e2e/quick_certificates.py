@@ -14,7 +14,7 @@ from tessera.cli.app import run
 from tessera.cli.certs import run as certs_run
 from tessera.cli.webhook import command
 from tessera.kube.clock import Clock
-from tessera.webhook.certificates.rotation import Policy
+from tessera.webhook.certificates.rotation import RotationPolicy
 
 
 class WrongClock(Clock):
@@ -27,9 +27,9 @@ class WrongClock(Clock):
         return time.time() + self._ahead
 
 
-def _policy(_: click.Context, __: click.Parameter, text: str) -> Policy:
+def _policy(_: click.Context, __: click.Parameter, text: str) -> RotationPolicy:
     fields: dict[str, Any] = json.loads(text)
-    return Policy(**fields)
+    return RotationPolicy(**fields)
 
 
 def _clock(_: click.Context, __: click.Parameter, ahead: float) -> WrongClock:

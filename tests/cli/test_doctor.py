@@ -15,10 +15,10 @@ from tessera.cli import doctor
 from tessera.cli.app import run
 from tessera.cli.doctor import _poll, exit_code
 from tessera.core.devices.device import Device, Edits
-from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.examination import CHECKS
 from tessera.doctor.findings import Check, Finding, Result, Severity
 from tessera.doctor.gather import read_cdi
+from tessera.doctor.observations import Names, Observations
 from tessera.kube.errors import ApiError
 from tessera.protocol import cdi, yaml
 from tessera.simulation.control_plane import kinds
@@ -253,7 +253,7 @@ class _Mending:
     def __init__(self, looks: int) -> None:
         self.looks = looks
 
-    def judge(self, seen: Evidence) -> list[Result]:
+    def judge(self, seen: Observations) -> list[Result]:
         self.looks -= 1
         found = () if self.looks <= 0 else (Finding(Severity.PROBLEM, "not yet"),)
         return [Result(Check("x", "X", (), lambda seen: iter(())), found)]

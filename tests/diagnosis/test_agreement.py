@@ -28,10 +28,10 @@ from tessera.diagnosis.remedies.changes import (
     PodsEnd,
     Remedy,
 )
-from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.examination import examine
 from tessera.doctor.findings import short
-from tessera.doctor.gather import Gatherer as DoctorGatherer
+from tessera.doctor.gather import Observer
+from tessera.doctor.observations import Names, Observations
 from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.kube.watch.resource import Key
 from tessera.protocol.admission.created import as_created
@@ -326,8 +326,8 @@ async def asked_why(server: ApiServer, name: str, by: PolicySource) -> Diagnosis
     return diagnose(*await gatherer.gather("pod", name), highs)
 
 
-async def examined(server: ApiServer) -> Evidence:
-    return await DoctorGatherer(client_of(server), Names()).gather()
+async def examined(server: ApiServer) -> Observations:
+    return await Observer(client_of(server), Names()).gather()
 
 
 DEFAULT = PolicySource(given=UsedPolicy())
@@ -390,7 +390,7 @@ def _waiting_after(store: Store, name: str, changes: Iterable[Change]) -> list[s
     return unplaced(after)
 
 
-def _agrees_with_admit(store: Store, name: str, seen: Evidence, found: Diagnosis) -> None:
+def _agrees_with_admit(store: Store, name: str, seen: Observations, found: Diagnosis) -> None:
     cluster = seen.cluster
     document = {"apiVersion": "v1", "kind": "Pod", **store.get(kinds.PODS, name, "team").document}
     (reviewed,) = admit_again(document, cluster.offers, cluster.policy).reviewed.values()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tessera.doctor.evidence import Names
 from tessera.doctor.examination import examine
 from tessera.doctor.findings import Finding, Result
-from tessera.doctor.gather import Gatherer
+from tessera.doctor.gather import Observer
+from tessera.doctor.observations import Names
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.serving.http.messages import Request, Response, Stream, text
@@ -211,7 +211,7 @@ async def examined(
     fill(server, objects)
     clock = FakeClock(wall=now, auto=True)
     async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
-        seen = await Gatherer(client, names or Names(), clock).gather()
+        seen = await Observer(client, names or Names(), clock).gather()
     return Examined(list(examine(seen, before_uninstall=before_uninstall)))
 
 

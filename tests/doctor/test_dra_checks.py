@@ -7,10 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tessera.diagnosis.evidence import Evidence as ClusterEvidence
-from tessera.diagnosis.evidence import SeenPod, diagnosis_inventory
+from tessera.diagnosis.evidence import Evidence, SeenPod, diagnosis_inventory
 from tessera.doctor.checks import dra, webhook
-from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler
+from tessera.doctor.observations import DynamicAllocation, Observations, Scheduler
 from tessera.inventory.presence import Presences, drivers_of
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
@@ -62,19 +61,19 @@ def _as(document: Document, kind: type[T]) -> T:
     return decoder(kind)(json.dumps(document).encode())
 
 
-def seen(minor: str = "36", **parts: Any) -> Evidence:
+def seen(minor: str = "36", **parts: Any) -> Observations:
     version = Version("1", minor, f"v1.{minor}.3")
     cluster = cluster_of(*(node(name, {}) for name in parts.pop("nodes", ())))
     unseen = parts.pop("unseen", {})
-    return Evidence(version=version, cluster=cluster, unseen=unseen, dra=DynamicAllocation(**parts))
+    return Observations(version=version, cluster=cluster, unseen=unseen, dra=DynamicAllocation(**parts))
 
 
-def cluster_of(*nodes: Document) -> ClusterEvidence:
+def cluster_of(*nodes: Document) -> Evidence:
     inventory = diagnosis_inventory()
     take = inventory.begin_nodes()
     for one in nodes:
         take(json.dumps(one).encode())
-    return ClusterEvidence(inventory=inventory)
+    return Evidence(inventory=inventory)
 
 
 def told(findings: Any) -> list[tuple[str, str]]:

@@ -3,8 +3,8 @@
 import pytest
 
 from tessera.doctor import examination
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Check, problem
+from tessera.doctor.observations import Observations
 from tessera.simulation.control_plane import kinds
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import examined, gpu_pod, healthy, node, object_of
@@ -55,6 +55,6 @@ def test_check_that_fails_leaves_the_others(monkeypatch):
 
     checks = (Check("odd", "Odd", (), odd), Check("sound", "Sound", (), sound))
     monkeypatch.setattr(examination, "CHECKS", checks)
-    first, second = examination.examine(Evidence())
+    first, second = examination.examine(Observations())
     assert [str(one.severity) for one in first.findings] == ["problem", "unseen"]
     assert (first.failed, str(first.state), str(second.state)) == (True, "not seen", "seen")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.doctor.checks.nodes import cdi
-from tessera.doctor.evidence import Evidence
+from tessera.doctor.observations import Observations
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tests.build import bridged
@@ -375,7 +375,7 @@ SPEC = b'{"cdiVersion": "0.5.0", "kind": "example.com/thing", "devices": [{"name
 )  # fmt: skip
 def test_cdi_specs_are_judged(files, devices, findings):
     """Specs are readable, in no conflict, and say what the plugin told the kubelet; other vendors' are left alone."""
-    seen = Evidence(cdi=dict(files), devices=tuple(devices))
+    seen = Observations(cdi=dict(files), devices=tuple(devices))
     found = [(str(one.severity), one.text) for one in cdi(seen)]
     assert len(found) == len(findings)
     for (severity, text), (expected, part) in zip(found, findings, strict=True):
@@ -386,13 +386,13 @@ def test_cdi_specs_are_judged(files, devices, findings):
 def test_conflict_of_specs_deletes_nothing():
     """Which of two files is the stale one is not known here: they are to be looked at."""
     files = {"other.yaml": SPEC, "tessera-x.json": SPEC}
-    (finding,) = cdi(Evidence(cdi=files, devices=("example.com/thing=a",)))
+    (finding,) = cdi(Observations(cdi=files, devices=("example.com/thing=a",)))
     assert finding.commands[0].startswith("ls -l --full-time other.yaml tessera-x.json ")
 
 
 def test_own_namespace_is_the_charts():
     """The names that the doctor looks for without being told are the chart's defaults."""
-    assert Evidence().names.namespace == NAMESPACE
+    assert Observations().names.namespace == NAMESPACE
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tessera.doctor.checks import webhook as webhook_checks
-from tessera.doctor.evidence import Evidence
+from tessera.doctor.observations import Observations
 from tessera.kube import errors
 from tessera.kube.rest import client
 from tessera.protocol import yaml
@@ -370,7 +370,7 @@ async def test_pod_that_passes_unchanged_is_a_problem():
 )
 def test_old_kubernetes_is_named(version: tuple[str, str, str], warned: bool):
     """A release older than any that was tried is worth a warning."""
-    found = list(webhook_checks.version(Evidence(version=Version(*version))))
+    found = list(webhook_checks.version(Observations(version=Version(*version))))
     assert [str(one.severity) for one in found] == ["warning"] * warned
 
 

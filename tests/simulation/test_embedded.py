@@ -9,9 +9,9 @@ import pytest
 
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.tickets import TICKET_ANNOTATION
-from tessera.doctor.evidence import Names
 from tessera.doctor.examination import examine
-from tessera.doctor.gather import Gatherer
+from tessera.doctor.gather import Observer
+from tessera.doctor.observations import Names
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
@@ -267,7 +267,7 @@ _DRA = ("classes", "driver", "pools", "counters", "score")  # nothing is offered
 async def test_the_doctor_finds_it_well():
     """`tessera doctor` tells what is not there, and calls nothing a problem: the webhook answers."""
     async with running("h200-small", "mock", "cpu") as (_, stage):
-        results = list(examine(await Gatherer(stage._client, Names()).gather()))
+        results = list(examine(await Observer(stage._client, Names()).gather()))
     found = {result.check.name: result.findings for result in results if result.findings}
     assert not any(result.failed for result in results), found
     told = {name: [str(one.severity) for one in findings] for name, findings in found.items()}

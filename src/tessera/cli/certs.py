@@ -23,7 +23,7 @@ from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import bundle_of, names_in, read_authorities, write_authorities
 from tessera.webhook.certificates.controller import run_controller
 from tessera.webhook.certificates.files import GivenCertificate, read_given
-from tessera.webhook.certificates.rotation import Authorities, Policy
+from tessera.webhook.certificates.rotation import Authorities, RotationPolicy
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import Conflict, KubeStore, check_clock
 
@@ -80,7 +80,7 @@ def run(
 
     async def work() -> None:
         async with cluster.connected(user_agent=f"tessera-certificates/{__version__}") as client:
-            policy = settings.get("certificate_policy", Policy())
+            policy = settings.get("certificate_policy", RotationPolicy())
             await run_controller(_store(client, settings), log, metrics_listen, policy)
 
     async def until_told() -> None:
@@ -145,7 +145,7 @@ def rotate(**where: Any) -> None:
 def export(file: str, **where: Any) -> None:
     """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
     _, authorities = _call(where, _authorities)
-    bundle = bundle_of(authorities.trusted(time.time(), Policy()))
+    bundle = bundle_of(authorities.trusted(time.time(), RotationPolicy()))
     if file == "-":
         click.echo(bundle.decode(), nl=False)
     else:
@@ -175,7 +175,7 @@ async def _authorities(store: KubeStore) -> tuple[str, Authorities]:
 
 async def _describe(store: KubeStore, deployment: str) -> list[dict[str, Any]]:
     given = await read_given(store.client, store.namespace, deployment)
-    found, policy = await store.read_bundles(), Policy()
+    found, policy = await store.read_bundles(), RotationPolicy()
     if given is not None:
         return [_describe_given(given, list(found.bundles.values()) if found else [], deployment)]
     _, authorities = await _authorities(store)
@@ -237,7 +237,7 @@ async def _introduce(store: KubeStore) -> str:
         pki,
     )  # not at the top: `run` does without cryptography's megabytes
 
-    policy = Policy()
+    policy = RotationPolicy()
     for _ in range(_TRIES):
         version, authorities = await _authorities(store)
         if authorities.following is not None:

@@ -13,10 +13,10 @@ from tessera.cli.common.options import Duration, gathered, option
 from tessera.cli.common.output import Output, Style, output_option, warn
 from tessera.core.errors import InvalidInput
 from tessera.core.text import number_of
-from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.examination import BEFORE_UNINSTALL, CHECKS, examine
 from tessera.doctor.findings import Result, Severity, State
-from tessera.doctor.gather import Gatherer, read_cdi
+from tessera.doctor.gather import Observer, read_cdi
+from tessera.doctor.observations import Names, Observations
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import KubeError, Unreachable
 from tessera.kube.rest.client import Client
@@ -95,12 +95,12 @@ def command(
     if unknown := set(only) - set(known):
         raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {', '.join(known)}")
 
-    def judge(seen: Evidence) -> list[Result]:
+    def judge(seen: Observations) -> list[Result]:
         seen = _with_cdi(seen, cdi_dir, state_dir)
         return list(examine(seen, only, before_uninstall=before_uninstall))
 
     if set(only) == {"cdi"}:  # a node's files need no cluster
-        results = judge(Evidence(names))
+        results = judge(Observations(names))
     else:
         try:
             results = cluster.run(lambda client: _poll(client, names, judge, wait))
@@ -121,7 +121,7 @@ def exit_code(results: Sequence[Result]) -> int:
 async def _poll(
     client: Client,
     names: Names,
-    judge: Callable[[Evidence], list[Result]],
+    judge: Callable[[Observations], list[Result]],
     wait: float | None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[Result]:
@@ -130,7 +130,7 @@ async def _poll(
     while True:
         late = clock.now() + _AGAIN > end
         try:
-            results = judge(await Gatherer(client, names, clock).gather())
+            results = judge(await Observer(client, names, clock).gather())
         except Unreachable:
             if late:
                 raise
@@ -140,7 +140,7 @@ async def _poll(
         await clock.sleep(_AGAIN)
 
 
-def _with_cdi(seen: Evidence, cdi_dir: Path | None, state_dir: Path) -> Evidence:
+def _with_cdi(seen: Observations, cdi_dir: Path | None, state_dir: Path) -> Observations:
     """What was seen, and the node's files where the command runs on a node."""
     if cdi_dir is None:
         return seen

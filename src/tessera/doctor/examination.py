@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tessera.doctor.checks import calls, certificates, dra, free, layouts, nodes, pods, uninstall, webhook
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Check, Finding, Result, grouped, note, short, unseen
+from tessera.doctor.observations import Observations
 
 # name, question, what must have been seen to answer it, who answers it
 CHECKS: Final = tuple(Check(*row) for row in (
@@ -45,7 +45,7 @@ BEFORE_UNINSTALL: Final = tuple(Check(*row) for row in (
 
 
 def examine(
-    seen: Evidence, only: Collection[str] = (), *, before_uninstall: bool = False
+    seen: Observations, only: Collection[str] = (), *, before_uninstall: bool = False
 ) -> Iterator[Result]:
     """Make every check, or only some, as far as what was seen allows; or those that matter before an uninstall."""
     told: set[str] = set()  # what is left out is said once, by the first check that misses it
@@ -54,7 +54,7 @@ def examine(
             yield Result(check, tuple(grouped(_findings(check, seen, told))))
 
 
-def _findings(check: Check, seen: Evidence, told: set[str]) -> Iterator[Finding]:
+def _findings(check: Check, seen: Observations, told: set[str]) -> Iterator[Finding]:
     blind = [f"{field}: {seen.unseen[field]}" for field in check.needs if field in seen.unseen]
     if blind:
         yield unseen("could not run: " + short("; ".join(blind)))

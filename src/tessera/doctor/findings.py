@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import partial
 
 from tessera.core.text import first_of, number_of, one_line
-from tessera.doctor.evidence import Evidence
+from tessera.doctor.observations import Observations
 
 short = one_line
 MOST_ALIKE = 3  # findings of one kind that are told one by one
@@ -57,7 +57,7 @@ class Check:
     name: str
     title: str
     needs: tuple[str, ...]
-    find: Callable[[Evidence], Iterator[Finding]]
+    find: Callable[[Observations], Iterator[Finding]]
 
 
 @dataclass(frozen=True, slots=True)

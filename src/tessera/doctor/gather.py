@@ -14,8 +14,7 @@ import msgspec
 from tessera.core.admission.policy import Policy
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
-from tessera.diagnosis.evidence import DiagnosisInventory
-from tessera.diagnosis.evidence import Evidence as ClusterEvidence
+from tessera.diagnosis.evidence import DiagnosisInventory, Evidence
 from tessera.diagnosis.gather import (
     PLUGINS,
     DraLists,
@@ -29,7 +28,7 @@ from tessera.diagnosis.gather import (
     put_free,
 )
 from tessera.diagnosis.reading import Reader, read_controller
-from tessera.doctor.evidence import DynamicAllocation, Evidence, Names, Refusal, Scheduler, Served
+from tessera.doctor.observations import DynamicAllocation, Names, Observations, Refusal, Scheduler, Served
 from tessera.doctor.trial import tried
 from tessera.inventory.presence import DRIVERS, Presences, drivers_of, webhook_of
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -80,7 +79,7 @@ _FOLLOWS: Final = re.compile(r"^gpu_webhook_free_view_known ([01])$", re.MULTILI
 _REVIEWS: Final = path_of("authorization.k8s.io/v1", "subjectaccessreviews")
 
 
-class Gatherer:
+class Observer:
     """Reads what checks need."""
 
     def __init__(self, client: Client, names: Names, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -89,7 +88,7 @@ class Gatherer:
         self._clock = clock
         self._reader = Reader(client)
 
-    async def gather(self) -> Evidence:
+    async def gather(self) -> Observations:
         """Look at everything; raises `Unreachable` when the API server cannot be talked to at all."""
         names, reader = self._names, self._reader
         version = await self._version()
@@ -122,13 +121,11 @@ class Gatherer:
         put_dra(offers, inventory, presences)
         put_free(offers, reader, inventory, fallback)
         plugged, missed = plugins_by_node(plugin_pods), dict(reader.unseen)
-        cluster = ClusterEvidence(
-            now, inventory, offers, policy, devices, plugged, missed, presences=presences
-        )
+        cluster = Evidence(now, inventory, offers, policy, devices, plugged, missed, presences=presences)
         trial = None
         with reader.reading("trial"):
             trial = await tried(self._client, names.try_namespace)
-        return Evidence(
+        return Observations(
             names=names,
             now=now,
             version=version,

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from tessera.core.admission.outcome import OBSERVE_MODE
-from tessera.doctor.evidence import TRIED, Trial
+from tessera.doctor.observations import TRIED, Trial
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of

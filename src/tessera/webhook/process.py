@@ -34,7 +34,7 @@ from tessera.serving.metrics import Family, gauge
 from tessera.serving.reload import Followed
 from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service
-from tessera.webhook.certificates.rotation import Policy as CertificatePolicy
+from tessera.webhook.certificates.rotation import RotationPolicy
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
@@ -80,7 +80,7 @@ class Settings:
     shutdown_delay: float
     drain_timeout: float
     limits: Limits
-    certificate_policy: CertificatePolicy = field(default_factory=CertificatePolicy)  # quicker in tests
+    certificate_policy: RotationPolicy = field(default_factory=RotationPolicy)  # quicker in tests
     certificate_clock: Clock = SYSTEM_CLOCK  # wrong in tests
 
 

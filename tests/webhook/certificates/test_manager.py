@@ -27,7 +27,7 @@ from tessera.webhook.certificates.authorities import (
     write_authorities,
 )
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service
-from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, Move, Policy
+from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, Move, RotationPolicy
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed, run_program
 from tessera.webhook.certificates.store import (
@@ -56,7 +56,7 @@ class Replica:
     def __init__(
         self,
         store: KubeStore,
-        policy: Policy = Policy(),  # noqa: B008
+        policy: RotationPolicy = RotationPolicy(),  # noqa: B008
         signer: Signer = SIGNER,
         *,
         keeps: bool = True,
@@ -320,7 +320,7 @@ def test_fault_41_clock_of_one_replica_is_wrong(wrong):
 
 def test_clock_tolerance():
     """Half an hour is tolerated, so that no two replicas differ by more than an hour; a slow answer proves nothing."""
-    policy = Policy()
+    policy = RotationPolicy()
     assert [offset_between(date, 100, 110) for date in (90, 99, 100, 105, 110, 120)] == [-10, -1, 0, 0, 0, 10]
     check_clock(1800, policy)
     check_clock(-1800, policy)
@@ -506,7 +506,7 @@ def test_program():
     asyncio.run(main())
 
 
-QUICK = Policy(
+QUICK = RotationPolicy(
     authority_life=600,
     rotate_after=300,
     leaf_life=2.5,

@@ -16,7 +16,7 @@ from tessera.webhook.certificates.rotation import (
     Duty,
     Leaf,
     Move,
-    Policy,
+    RotationPolicy,
     Sightings,
     Situation,
     not_ready,
@@ -24,7 +24,7 @@ from tessera.webhook.certificates.rotation import (
 )
 from tests.examples import examples
 
-POLICY = Policy(
+POLICY = RotationPolicy(
     authority_life=1000, rotate_after=500, leaf_life=100, renew_after=40, settle=10, lag=2, skew=5
 )
 OLD, NOW, NEXT, STRAY = (
@@ -171,7 +171,7 @@ def test_sightings():
 
 # Three replicas, each at its own pace, on a cluster whose API servers learn of a new bundle late.
 
-SIMULATED = Policy(
+SIMULATED = RotationPolicy(
     authority_life=900, rotate_after=300, leaf_life=60, renew_after=20, settle=8, lag=8, skew=2
 )
 API_LAG = 7.0  # an API server may still go by any bundle that was published this long ago

@@ -11,8 +11,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.core.text import first_of, number_of
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
+from tessera.doctor.observations import Observations
 from tessera.kube.view.lease import CONTROLLER
 from tessera.kube.view.ticket_keys import SECRET
 from tessera.protocol.configuration import webhook as config
@@ -40,7 +40,7 @@ _CALL_FAILURES: Final = (
 )  # fmt: skip
 
 
-def trial(seen: Evidence) -> Iterator[Finding]:
+def trial(seen: Observations) -> Iterator[Finding]:
     names, found = seen.names, seen.trial
     where = f"in namespace {names.try_namespace}"
     if found is not None and found.observed:
@@ -71,7 +71,7 @@ def trial(seen: Evidence) -> Iterator[Finding]:
         yield unseen(text, "tessera doctor --try-namespace NAMESPACE")
 
 
-def selection(seen: Evidence) -> Iterator[Finding]:
+def selection(seen: Observations) -> Iterator[Finding]:
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
     for webhook in seen.webhooks:
@@ -104,14 +104,14 @@ def selection(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def policy(seen: Evidence) -> Iterator[Finding]:
+def policy(seen: Observations) -> Iterator[Finding]:
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
     # what holds for the webhook of pods and for that of workloads is told once
     yield from dict.fromkeys(finding for webhook in seen.webhooks for finding in _outage(webhook, seen))
 
 
-def _outage(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
+def _outage(webhook: Webhook, seen: Observations) -> Iterator[Finding]:
     names = seen.names
     fails = webhook.failure_policy == "Fail"
     own = names.namespace in _left_out(webhook, _OWN_NAMESPACE_LABEL)
@@ -135,7 +135,7 @@ def _outage(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
         yield note("failurePolicy is Ignore: while the webhook is down, GPU pods are created as they are")
 
 
-def configuration(seen: Evidence) -> Iterator[Finding]:
+def configuration(seen: Observations) -> Iterator[Finding]:
     """The ConfigMap holds a configuration without mistakes, and pods with its resources are sent."""
     name = seen.deployment.config_map() if seen.deployment else None
     if seen.config is None:
@@ -169,7 +169,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
                 )
 
 
-def tickets(seen: Evidence) -> Iterator[Finding]:
+def tickets(seen: Observations) -> Iterator[Finding]:
     """Where requests become claims, there is the key that webhook and controller share."""
     chosen = {one.annotations.get(DRA_ANNOTATION) for one in seen.namespaces}
     if Dra.FIRST_AVAILABLE.value not in {seen.cluster.policy.fallback.dra.value, *chosen}:
@@ -187,7 +187,7 @@ def tickets(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _rules(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
+def _rules(webhook: Webhook, seen: Observations) -> Iterator[Finding]:
     mended = seen.names.upgrade
     if not _is_called_for_pods(webhook) and not _is_for_workloads(webhook, seen):
         yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", mended)
@@ -211,13 +211,13 @@ def _is_called_for_pods(webhook: Webhook) -> bool:
     )
 
 
-def _is_for_workloads(webhook: Webhook, seen: Evidence) -> bool:
+def _is_for_workloads(webhook: Webhook, seen: Observations) -> bool:
     """Whether a webhook is the one for pod templates of workloads, beside the one for pods."""
     called = map(_is_called_for_pods, seen.webhooks)
     return bool(webhook.rules) and not _is_called_for_pods(webhook) and any(called)
 
 
-def _conditions(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
+def _conditions(webhook: Webhook, seen: Observations) -> Iterator[Finding]:
     said = " ".join(one.expression for one in webhook.match_conditions or ())
     if not said:
         yield warning(
@@ -231,7 +231,7 @@ def _conditions(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
             yield problem(f"{webhook.name}: matchConditions do not mention {text}: no pod is sent for {what}")
 
 
-def _explain_call(message: str, seen: Evidence) -> tuple[str, ...]:
+def _explain_call(message: str, seen: Observations) -> tuple[str, ...]:
     where = f"-n {seen.names.namespace}"
     pods = f"kubectl get pods {where} -l app={seen.names.webhook} -o wide"
     commands = {

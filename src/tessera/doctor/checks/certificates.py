@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tessera.doctor.checks.webhook import replicas
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
+from tessera.doctor.observations import Observations
 from tessera.protocol import authority_secret
 from tessera.protocol.pem import certificates_in, leads_to
 
@@ -24,7 +24,7 @@ _GIVE_BUNDLE: Final = (
 )
 
 
-def trust(seen: Evidence) -> Iterator[Finding]:
+def trust(seen: Observations) -> Iterator[Finding]:
     """The caBundle is there and valid, and trusts what is served; what is served has not ended."""
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
@@ -51,7 +51,7 @@ def trust(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _unpublished(webhook: str, seen: Evidence) -> Finding:
+def _unpublished(webhook: str, seen: Observations) -> Finding:
     """An empty caBundle: who should have written it, and may it?"""
     names = seen.names
     text = f"{webhook}: caBundle is empty: the API server trusts no certificate of the webhook; "
@@ -67,7 +67,7 @@ def _unpublished(webhook: str, seen: Evidence) -> Finding:
     )
 
 
-def _dates(webhook: str, certificates: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
+def _dates(webhook: str, certificates: "list[Certificate]", seen: Observations) -> Iterator[Finding]:
     last = max(one.not_valid_after_utc.timestamp() for one in certificates)
     first = min(one.not_valid_before_utc.timestamp() for one in certificates)
     renewal = _GIVE_BUNDLE if _is_given(seen) else f"tessera certs rotate -n {seen.names.namespace}"
@@ -82,7 +82,7 @@ def _dates(webhook: str, certificates: "list[Certificate]", seen: Evidence) -> I
 # The authority that Tessera keeps itself
 
 
-def _own(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
+def _own(webhook: str, bundle: "list[Certificate]", seen: Observations) -> Iterator[Finding]:
     """The Secret holds an authority, and the caBundle, if there is one, has it."""
     name, namespace = seen.names.certificate_secret(seen.deployment), seen.names.namespace
     if seen.secret is None:
@@ -146,7 +146,7 @@ def _broken(data: Mapping[str, bytes]) -> str | None:
     return None
 
 
-def _controller(seen: Evidence) -> Iterator[Finding]:
+def _controller(seen: Observations) -> Iterator[Finding]:
     """The certificate controller is there and ready: without it the webhook goes on, and nothing is renewed."""
     if seen.controller is not None:
         yield from replicas(seen.controller, seen.controller_pods, seen, usual=1)
@@ -158,19 +158,19 @@ def _controller(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _has_controller(seen: Evidence) -> bool:
+def _has_controller(seen: Observations) -> bool:
     """Whether the webhook only reads the authority and the caBundle, as the chart has it."""
     if seen.controller is not None or seen.deployment is None:
         return True
     return seen.deployment.has_flag("--read-only-certificates")
 
 
-def _maker(seen: Evidence) -> str:
+def _maker(seen: Observations) -> str:
     """The Deployment that makes the authority and writes the caBundle."""
     return seen.names.controller if _has_controller(seen) else seen.names.webhook
 
 
-def _maker_logs(seen: Evidence) -> str:
+def _maker_logs(seen: Observations) -> str:
     """What shows the log of what writes the caBundle; where it is given, of the webhook."""
     return seen.names.logs(seen.names.webhook if _is_given(seen) else _maker(seen))
 
@@ -178,12 +178,12 @@ def _maker_logs(seen: Evidence) -> str:
 # A certificate that was given
 
 
-def _is_given(seen: Evidence) -> bool:
+def _is_given(seen: Observations) -> bool:
     """Whether the certificate comes from files, made by cert-manager or by hand."""
     return seen.deployment is not None and seen.deployment.spec.template.option("--tls-cert") is not None
 
 
-def _given(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
+def _given(webhook: str, bundle: "list[Certificate]", seen: Observations) -> Iterator[Finding]:
     """The certificate in the Secret has not ended, is for the Service, and the API server trusts it."""
     names, name = seen.names, seen.names.certificate_secret(seen.deployment)
     if seen.secret is None:
@@ -212,7 +212,7 @@ def _given(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterato
         )
 
 
-def _served(seen: Evidence) -> Iterator[Finding]:
+def _served(seen: Observations) -> Iterator[Finding]:
     """What the replicas themselves say of what they serve."""
     for one in seen.served:
         if one.ends is not None:
@@ -225,7 +225,7 @@ def _served(seen: Evidence) -> Iterator[Finding]:
             )
 
 
-def _ended(what: str, end: float, seen: Evidence) -> Iterator[Finding]:
+def _ended(what: str, end: float, seen: Observations) -> Iterator[Finding]:
     date = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     given = f"kubectl get secrets,certificates -n {seen.names.namespace}"
     renewal = given if _is_given(seen) else seen.names.logs()

@@ -13,8 +13,8 @@ from tessera.core.requests.asking import alternatives_of
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded
 from tessera.core.text import first_of
 from tessera.doctor.checks.webhook import release_of
-from tessera.doctor.evidence import Evidence, Scheduler
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
+from tessera.doctor.observations import Observations, Scheduler
 from tessera.inventory.report import state_of
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
@@ -32,7 +32,7 @@ _ENOUGH: Final = 16
 _DEFAULT: Final = "default-scheduler"  # which all pods with a claim of the bridge have
 
 
-def classes(seen: Evidence) -> Iterator[Finding]:
+def classes(seen: Observations) -> Iterator[Finding]:
     by_name: dict[str, list[DeviceClassIn]] = defaultdict(list)
     for one in seen.dra.classes:
         if one.spec.extended_resource_name:
@@ -59,7 +59,7 @@ def _precedence(one: DeviceClassIn) -> tuple[float, str]:
     return -(one.metadata.created or 0.0), one.metadata.name
 
 
-def pools(seen: Evidence) -> Iterator[Finding]:
+def pools(seen: Observations) -> Iterator[Finding]:
     """Every pool is whole, and belongs to a node that is there."""
     if not seen.dra.slices:
         yield not_applicable("there are no ResourceSlices")
@@ -93,7 +93,7 @@ def pools(seen: Evidence) -> Iterator[Finding]:
         ).of("ResourceSlices of a node that is gone", f"node {node}")
 
 
-def counters(seen: Evidence) -> Iterator[Finding]:
+def counters(seen: Observations) -> Iterator[Finding]:
     nodes = {one.spec.node_name for one in seen.dra.slices if one.spec.shared_counters}
     if not nodes:
         yield not_applicable("no ResourceSlice has shared counters")
@@ -109,7 +109,7 @@ def counters(seen: Evidence) -> Iterator[Finding]:
 # How the scheduler weighs a claim's alternatives between nodes
 
 
-def score(seen: Evidence) -> Iterator[Finding]:
+def score(seen: Observations) -> Iterator[Finding]:
     wishes = seen.dra.alternatives
     if not wishes:
         yield not_applicable("no claim and no template asks for alternatives (firstAvailable)")
@@ -143,7 +143,7 @@ def score(seen: Evidence) -> Iterator[Finding]:
         yield from _lost(seen)
 
 
-def _lost(seen: Evidence) -> Iterator[Finding]:
+def _lost(seen: Observations) -> Iterator[Finding]:
     """Pods that were given a later alternative, while an earlier one is free on another node that they could use."""
     free: dict[str, list[Node]] = defaultdict(list)  # resource → ready nodes with some of it free
     for node in seen.nodes:
@@ -195,7 +195,7 @@ def _better(
                 break
 
 
-def _weights(one: Scheduler, seen: Evidence) -> dict[str, int]:
+def _weights(one: Scheduler, seen: Observations) -> dict[str, int]:
     """What each profile makes the plugin's score count; `InvalidInput` where its configuration is not seen, or cannot be read."""
     default = _DEFAULT_WEIGHT if release_of(seen) >= _SCORED else 0
     if one.text is None and one.file:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from tessera.core.admission.policy import When
 from tessera.core.text import first_of
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import MOST_ALIKE, Finding, not_applicable, problem, short, unseen
+from tessera.doctor.observations import Observations
 
 
-def free(seen: Evidence) -> Iterator[Finding]:
+def free(seen: Observations) -> Iterator[Finding]:
     """Where `full` is switched on, the webhook knows what is free."""
     names, fallback = seen.names, seen.cluster.policy.fallback
     if not fallback.full_enabled:

@@ -10,8 +10,8 @@ from tessera.core.kubernetes.resources import is_share
 from tessera.core.mig.layout import NodeLayout, Strategy
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.core.text import age, counts_in_words
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
+from tessera.doctor.observations import Observations
 from tessera.inventory.known import desired_layout
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
@@ -20,7 +20,7 @@ from tessera.protocol.mig.nodes import GpuNode
 _LONG: Final = 900.0
 
 
-def layouts(seen: Evidence) -> Iterator[Finding]:
+def layouts(seen: Observations) -> Iterator[Finding]:
     inventory = seen.cluster.inventory
     known, manager = inventory.gpus, inventory.mig_manager
     found = [node for node in seen.nodes if node.name in known and _has_layout(known[node.name])]
@@ -44,7 +44,7 @@ def _has_layout(gpus: GpuNode) -> bool:
 # Where mig-manager cuts the cards
 
 
-def _configured(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[Finding, str] | None:
+def _configured(node: Node, gpus: GpuNode, seen: Observations) -> tuple[Finding, str] | None:
     """What is wrong with the configuration that mig-manager is to make on a node, and of which kind that is."""
     name, config, inventory = node.name, gpus.config, seen.cluster.inventory
     manager = inventory.mig_manager
@@ -94,7 +94,7 @@ def _configured(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[Finding, str
 # Where a device plugin follows the annotation
 
 
-def _layout(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[Finding, str] | None:
+def _layout(node: Node, gpus: GpuNode, seen: Observations) -> tuple[Finding, str] | None:
     """What is wrong with a node's layout, and of which kind that is."""
     name, reason = node.name, short(gpus.reason)
     pods = f"kubectl get pods -A --field-selector spec.nodeName={name}"
@@ -141,7 +141,7 @@ def _wanted(gpus: GpuNode) -> Mapping[str, int] | None:
     return dict(counted)
 
 
-def is_served_unseen(node: Node, seen: Evidence) -> bool:
+def is_served_unseen(node: Node, seen: Observations) -> bool:
     """Whether a DRA driver serves the node, and its ResourceSlices could not be read."""
     return "resourceslices" in seen.unseen and node.labels.get(DEVICES_LABEL) == "dra"
 

@@ -8,8 +8,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL
 from tessera.core.text import number_of
 from tessera.doctor.checks.layouts import allocatable_of, is_served_unseen
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
+from tessera.doctor.observations import Observations
 from tessera.inventory.presence import starting, why_not_ready
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
@@ -21,7 +21,7 @@ _READ: Final = (".json", ".yaml")  # all that a container runtime looks at
 _PRESENT: Final = "nvidia.com/gpu.present"  # the label of GPU feature discovery
 
 
-def plugin(seen: Evidence) -> Iterator[Finding]:
+def plugin(seen: Observations) -> Iterator[Finding]:
     """Where the device plugin is installed it runs, and its resources are on its nodes."""
     if not seen.plugins:
         yield not_applicable("no device plugin of Tessera is installed")
@@ -44,7 +44,7 @@ def plugin(seen: Evidence) -> Iterator[Finding]:
             yield from _registered(one, text, seen)
 
 
-def _unready(one: Workload, seen: Evidence) -> Iterator[Finding]:
+def _unready(one: Workload, seen: Observations) -> Iterator[Finding]:
     wanted, ready = one.status.desired_number_scheduled or 0, one.status.number_ready
     pods = [pod for pod in _pods_of(one, seen) if not (pod.ready or pod.metadata.deletion_timestamp)]
     for pod in pods:
@@ -65,7 +65,7 @@ def _unready(one: Workload, seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
+def _registered(one: Workload, text: str, seen: Observations) -> Iterator[Finding]:
     """What the configuration lists for every node is in the node's allocatable."""
     try:
         devices = Counter(device.resource for device in device_config.parse(text, "devices.yaml").static)
@@ -94,7 +94,7 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
                 yield warning(text, logs).of("not all devices are healthy", f"node {node.name}")
 
 
-def silent(seen: Evidence) -> Iterator[Finding]:
+def silent(seen: Observations) -> Iterator[Finding]:
     labelled = [node for node in seen.nodes if node.labels.get(_PRESENT) == "true"]
     if not labelled:
         yield not_applicable(f"no node is labelled {_PRESENT}=true")
@@ -108,7 +108,7 @@ def silent(seen: Evidence) -> Iterator[Finding]:
             ).of("labelled as a GPU node, and offers no GPU", f"node {node.name}")
 
 
-def _pods_of(one: Workload, seen: Evidence) -> list[PodIn]:
+def _pods_of(one: Workload, seen: Observations) -> list[PodIn]:
     selector = one.spec.selector.match_labels or {}
     return [pod for pod in seen.plugin_pods if selector.items() <= (pod.metadata.labels or {}).items()]
 
@@ -116,7 +116,7 @@ def _pods_of(one: Workload, seen: Evidence) -> list[PodIn]:
 # On a node: CDI specs are readable, in no conflict, and ours are what the plugin told the kubelet
 
 
-def cdi(seen: Evidence) -> Iterator[Finding]:
+def cdi(seen: Observations) -> Iterator[Finding]:
     if seen.cdi is None:
         yield not_applicable("only on a node, with --cdi-dir")
         return

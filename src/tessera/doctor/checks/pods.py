@@ -12,8 +12,8 @@ from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.gather import KINDS
 from tessera.diagnosis.nodes import Lack
 from tessera.diagnosis.waiting import Cause, Waiting
-from tessera.doctor.evidence import Evidence, Refusal
 from tessera.doctor.findings import MOST_ALIKE, Finding, Severity, not_applicable, problem, short
+from tessera.doctor.observations import Observations, Refusal
 from tessera.protocol.kubernetes.controllers import RECENT, denial_in
 
 _MOST_NAMED: Final = 3  # pods in one sentence
@@ -26,18 +26,18 @@ _NOT_OFFERED: Final = frozenset(
 )
 
 
-def offers(seen: Evidence) -> Iterator[Finding]:
+def offers(seen: Observations) -> Iterator[Finding]:
     for why, pods, example in _waiting(seen, offered=False):
         yield _finding(Severity.PROBLEM, why, pods, example, *_created_again(pods))
 
 
-def pending(seen: Evidence) -> Iterator[Finding]:
+def pending(seen: Observations) -> Iterator[Finding]:
     for why, pods, example in _waiting(seen, offered=True):
         severity = Severity.NOTE if why.cause == Cause.GATED else Severity.WARNING
         yield _finding(severity, why, pods, example, "tessera capacity")
 
 
-def _waiting(seen: Evidence, *, offered: bool) -> Iterator[tuple[Waiting, list[SeenPod], bool]]:
+def _waiting(seen: Observations, *, offered: bool) -> Iterator[tuple[Waiting, list[SeenPod], bool]]:
     """The pods that wait for what some node offers, or for what none does; those with the same answer together.
 
     Where pods that ask for the same have many answers, they are together too: the first answer is an example then.
@@ -84,7 +84,7 @@ def _created_again(pods: Collection[SeenPod]) -> Iterator[str]:
             return
 
 
-def refused(seen: Evidence) -> Iterator[Finding]:
+def refused(seen: Observations) -> Iterator[Finding]:
     names = [webhook.name for webhook in seen.webhooks]
     if not names:
         yield not_applicable("no webhook is configured")

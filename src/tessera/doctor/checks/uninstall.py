@@ -11,8 +11,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL
 from tessera.core.requests.asking import alternatives_of, asked
 from tessera.core.text import first_of, number_of
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, warning
+from tessera.doctor.observations import Observations
 from tessera.inventory.presence import Presence
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.configuration.devices import DeviceConfiguration
@@ -29,7 +29,7 @@ _DESCRIBING: Final = (
 _CONTROLLER: Final = ("app.kubernetes.io/managed-by", "tessera-controller")  # label of its templates
 
 
-def held(seen: Evidence) -> Iterator[Finding]:
+def held(seen: Observations) -> Iterator[Finding]:
     """Only the driver can end a claim: once it is gone, a pod that holds one stays in Terminating."""
     ours = any(one.spec.driver == DRIVER for one in seen.dra.slices)
     holders: dict[tuple[str, str, str], list[ClaimIn]] = defaultdict(list)
@@ -68,7 +68,7 @@ def held(seen: Evidence) -> Iterator[Finding]:
         ).of("devices of the DRA driver are held", f"{kind} {space}/{name}")
 
 
-def _unavailable(claims: Iterable[ClaimIn], seen: Evidence) -> Presence | None:
+def _unavailable(claims: Iterable[ClaimIn], seen: Observations) -> Presence | None:
     """The driver of a node with devices of these claims, where it is not at work."""
     found = (
         seen.cluster.presences.drivers.get(node_of(r.pool))
@@ -85,7 +85,7 @@ def _devices(claim: ClaimIn) -> str:
     return first_of([f"{one.device} of {one.pool}" for one in found], _MOST_NAMED)
 
 
-def claimants(seen: Evidence) -> Iterator[Finding]:
+def claimants(seen: Observations) -> Iterator[Finding]:
     """Pods without a node whose claims nobody makes or serves once controller and driver are gone, or whose extended resource nobody offers."""
     going, stopping = _classes(seen), _stopping(seen)
     claims = {_key(one): one.spec.classes for one in seen.dra.claims}
@@ -114,7 +114,7 @@ def claimants(seen: Evidence) -> Iterator[Finding]:
             ).of("pods wait for what nobody will offer", one.name)
 
 
-def _stopping(seen: Evidence) -> set[str]:
+def _stopping(seen: Observations) -> set[str]:
     """The extended resources that only the driver serves."""
     going = _classes(seen)
     served = {one.metadata.name: one.spec.extended_resource_name for one in seen.dra.classes}
@@ -123,7 +123,7 @@ def _stopping(seen: Evidence) -> set[str]:
     return {served[name] for name in going} - others - plugins - {""}
 
 
-def templates(seen: Evidence) -> Iterator[Finding]:
+def templates(seen: Observations) -> Iterator[Finding]:
     """Claims and templates that stay, and ask for DeviceClasses that go; and the templates that the controller made."""
     going, (label, maker) = _classes(seen), _CONTROLLER
     made: list[ClaimTemplateIn] = []
@@ -148,7 +148,7 @@ def templates(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _classes(seen: Evidence) -> set[str]:
+def _classes(seen: Observations) -> set[str]:
     """The DeviceClasses that select devices of the driver."""
     return {
         one.metadata.name
@@ -161,7 +161,7 @@ def _key(one: ClaimIn | ClaimTemplateIn) -> tuple[str, str]:
     return one.metadata.namespace, one.metadata.name
 
 
-def labels(seen: Evidence) -> Iterator[Finding]:
+def labels(seen: Observations) -> Iterator[Finding]:
     """What an uninstall leaves on nodes: the label that chooses the driver, those of simulated cards, and what a cut of real ones left."""
     chosen = [node.name for node in seen.nodes if DEVICES_LABEL in node.labels]
     if chosen:
@@ -194,7 +194,7 @@ def labels(seen: Evidence) -> Iterator[Finding]:
 
 
 def _nodes_of(
-    seen: Evidence, workloads: Iterable[Workload], chosen: Callable[[DeviceConfiguration], bool]
+    seen: Observations, workloads: Iterable[Workload], chosen: Callable[[DeviceConfiguration], bool]
 ) -> set[str]:
     """The nodes with a device plugin or a driver of such a configuration."""
     found: set[str] = set()

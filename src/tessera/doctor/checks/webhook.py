@@ -6,8 +6,8 @@ from typing import Final
 
 from tessera.core.text import age
 from tessera.diagnosis.reading import LEASE
-from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
+from tessera.doctor.observations import Observations
 from tessera.inventory.presence import starting, unavailable_since, why_not_ready
 from tessera.kube.view.lease import CONTROLLER
 from tessera.protocol.kubernetes.controllers import Workload
@@ -18,19 +18,19 @@ from tessera.protocol.kubernetes.webhook import Version
 OLDEST: Final = 1, 30
 
 
-def version(seen: Evidence) -> Iterator[Finding]:
+def version(seen: Observations) -> Iterator[Finding]:
     if release_of(seen) < OLDEST:
         said = (seen.version or Version()).git_version or "of an unknown version"
         yield warning(f"the API server is {said}; Tessera needs {OLDEST[0]}.{OLDEST[1]} or newer")
 
 
-def release_of(seen: Evidence) -> tuple[int, ...]:
+def release_of(seen: Observations) -> tuple[int, ...]:
     """The API server's release, such as (1, 36)."""
     said = seen.version or Version()
     return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (said.major, said.minor))
 
 
-def installed(seen: Evidence) -> Iterator[Finding]:
+def installed(seen: Observations) -> Iterator[Finding]:
     """There is a webhook configuration, and it leads to a webhook that exists."""
     names, found = seen.names, seen.configuration
     if found is None:
@@ -73,7 +73,7 @@ def installed(seen: Evidence) -> Iterator[Finding]:
             )
 
 
-def running(seen: Evidence) -> Iterator[Finding]:
+def running(seen: Observations) -> Iterator[Finding]:
     namespace = seen.names.namespace
     missing = f"there is no Deployment {namespace}/{seen.names.webhook}"
     if seen.deployment is not None:
@@ -86,7 +86,7 @@ def running(seen: Evidence) -> Iterator[Finding]:
         yield problem(missing, f"kubectl get deployments -n {namespace}")
 
 
-def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: int) -> Iterator[Finding]:
+def replicas(found: Workload, pods: Sequence[PodIn], seen: Observations, *, usual: int) -> Iterator[Finding]:
     """The pods of a Deployment are there and ready, or on their way; the chart makes `usual` of them."""
     name, where = found.metadata.name, f"-n {seen.names.namespace}"
     wanted, ready = found.wanted, found.status.ready_replicas
@@ -116,7 +116,7 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: i
         )
 
 
-def service(seen: Evidence) -> Iterator[Finding]:
+def service(seen: Observations) -> Iterator[Finding]:
     """The Service selects its pods, at the port that the API server calls."""
     names, found = seen.names, seen.service
     if found is None and seen.configuration is None and "configuration" not in seen.unseen:
@@ -148,7 +148,7 @@ def service(seen: Evidence) -> Iterator[Finding]:
             )
 
 
-def controller(seen: Evidence) -> Iterator[Finding]:
+def controller(seen: Observations) -> Iterator[Finding]:
     """Where requests become claims, a controller makes the templates of the claims; with `fallback.patience` it evicts pods that wait."""
     names, found, deployment = seen.names, seen.cluster.presences.controller, seen.bridge_controller
     patience = bool(seen.cluster.policy.fallback.patience)
@@ -170,7 +170,7 @@ def controller(seen: Evidence) -> Iterator[Finding]:
         yield from replicas(deployment, seen.bridge_controller_pods, seen, usual=2)
 
 
-def _patience(seen: Evidence) -> Iterator[Finding]:
+def _patience(seen: Observations) -> Iterator[Finding]:
     """Somebody evicts pods that wait for longer than their patience."""
     names, found, deployment = seen.names, seen.cluster.presences.patience, seen.bridge_controller
     if found is None:
@@ -187,7 +187,7 @@ def _patience(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def driver(seen: Evidence) -> Iterator[Finding]:
+def driver(seen: Observations) -> Iterator[Finding]:
     """The DRA driver is at work on every node where it should be."""
     found = seen.cluster.presences.drivers
     if not found and not seen.dra.drivers:

@@ -59,19 +59,19 @@ class PodSpec(LeanSpec):
     scheduling_group: dict[str, Any] | None = None  # Kubernetes' own gangs, since 1.36
 
 
-class Waiting(Part):
+class WaitingState(Part):
     reason: str = ""
     message: str = ""
 
 
-class Terminated(Part):
+class TerminatedState(Part):
     reason: str = ""
     exit_code: int = 0
 
 
 class ContainerState(Part):
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
+    waiting: WaitingState | None = None
+    terminated: TerminatedState | None = None
 
 
 class AllocatedDevice(Part):
@@ -122,7 +122,7 @@ class PodStatus(ActualResources):
         return next((one for one in self.conditions or () if one.type == kind), _NO_CONDITION)
 
     @property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitingState | None:
         """Why the first container that waits does so; that it is only being made is no reason."""
         every = (*(self.init_container_statuses or ()), *(self.container_statuses or ()))
         found = (one.state.waiting for one in every)

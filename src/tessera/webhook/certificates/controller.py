@@ -12,12 +12,12 @@ from tessera.serving.health_server import health_server
 from tessera.serving.logs import Log, forwarding
 from tessera.serving.metrics import process_metrics
 from tessera.webhook.certificates.manager import CertificateManager
-from tessera.webhook.certificates.rotation import Policy
+from tessera.webhook.certificates.rotation import RotationPolicy
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
 
 
-async def run_controller(store: KubeStore, log: Log, listen: Address | None, policy: Policy) -> None:
+async def run_controller(store: KubeStore, log: Log, listen: Address | None, policy: RotationPolicy) -> None:
     """Keep authorities and bundle until cancelled; probes and metrics beside it."""
     log.attach(asyncio.get_running_loop())
     manager = CertificateManager(store, Signer(run_program), None, (), log, policy)

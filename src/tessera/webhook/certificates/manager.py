@@ -24,7 +24,15 @@ from tessera.webhook.certificates.authorities import (
     read_authorities,
     write_authorities,
 )
-from tessera.webhook.certificates.rotation import Authorities, Duty, Leaf, Move, Policy, Sightings, Situation
+from tessera.webhook.certificates.rotation import (
+    Authorities,
+    Duty,
+    Leaf,
+    Move,
+    RotationPolicy,
+    Sightings,
+    Situation,
+)
 from tessera.webhook.certificates.served import (
     ServedCertificate,
     certificate_metrics,
@@ -59,7 +67,7 @@ class CertificateManager:
         served: ServedCertificate | None,
         names: Sequence[str],
         log: Log,
-        policy: Policy = Policy(),  # noqa: B008 # frozen
+        policy: RotationPolicy = RotationPolicy(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
         *,
         keeps: bool = True,  # the Secret and the bundle; else another process does

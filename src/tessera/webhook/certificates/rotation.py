@@ -25,7 +25,7 @@ DAY: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RotationPolicy:
     """How long things last, in seconds."""
 
     authority_life: float = 730 * DAY
@@ -75,7 +75,7 @@ class Authorities:
     retiring: tuple[Authority, ...] = ()
     retiring_since: float = 0.0  # when the last of them stopped signing
 
-    def retired(self, now: float, policy: Policy) -> bool:
+    def retired(self, now: float, policy: RotationPolicy) -> bool:
         """Whether nothing that the retiring ones signed can still be valid, on any clock."""
         # once for the clock that the last leaf was made by, once for the clock that we go by
         return now >= self.retiring_since + policy.leaf_life + 2 * policy.skew
@@ -84,11 +84,11 @@ class Authorities:
         """Those that sign, now or next."""
         return (self.current,) if self.following is None else (self.current, self.following)
 
-    def trusted(self, now: float, policy: Policy) -> tuple[Authority, ...]:
+    def trusted(self, now: float, policy: RotationPolicy) -> tuple[Authority, ...]:
         """What the bundle should have."""
         return self.needed() if self.retired(now, policy) else self.needed() + self.retiring
 
-    def fits(self, bundle: frozenset[str], now: float, policy: Policy) -> bool:
+    def fits(self, bundle: frozenset[str], now: float, policy: RotationPolicy) -> bool:
         """Whether a bundle may stay as it is.
 
         Between the moments at which the first replica's clock and the last one's say that a certificate has retired,
@@ -138,7 +138,7 @@ class Duty(enum.Flag):
     SERVE = enum.auto()  # a leaf of its own: reads, and changes nothing
 
 
-def plan(at: Situation, policy: Policy, duties: Duty = Duty.KEEP | Duty.SERVE) -> Move:
+def plan(at: Situation, policy: RotationPolicy, duties: Duty = Duty.KEEP | Duty.SERVE) -> Move:
     """The next step of a process with these duties."""
     authorities, keeps = at.authorities, Duty.KEEP in duties
     if authorities is None or not authorities.current.valid(at.now):
@@ -158,7 +158,7 @@ def _replacement(at: Situation) -> Move:
     return Move.PROMOTE if following is not None and following.valid(at.now) else Move.ESTABLISH
 
 
-def _leaf_needed(at: Situation, current: Authority, policy: Policy) -> bool:
+def _leaf_needed(at: Situation, current: Authority, policy: RotationPolicy) -> bool:
     leaf = at.leaf
     if leaf is None or not leaf.valid(at.now):
         return True
@@ -168,7 +168,7 @@ def _leaf_needed(at: Situation, current: Authority, policy: Policy) -> bool:
     return nothing_to_lose or at.seen.get(current.name, 0.0) >= policy.settle
 
 
-def _rotation(at: Situation, authorities: Authorities, policy: Policy) -> Move:
+def _rotation(at: Situation, authorities: Authorities, policy: RotationPolicy) -> Move:
     if authorities.retiring and authorities.retired(at.now, policy) and at.bundles:
         return Move.FORGET
     following = authorities.following
@@ -187,7 +187,7 @@ def strays(at: Situation) -> set[str]:
     return set().union(*(at.bundles or ())) - {one.name for one in known} - {UNREADABLE}
 
 
-def not_ready(at: Situation, policy: Policy, found: frozenset[str]) -> str | None:
+def not_ready(at: Situation, policy: RotationPolicy, found: frozenset[str]) -> str | None:
     """Why an API server might refuse the leaf, or None. `found`: see `Sightings`."""
     leaf = at.leaf
     if leaf is None:

@@ -15,7 +15,7 @@ from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.webhook import Secret, WebhookConfiguration
-from tessera.webhook.certificates.rotation import DAY, Policy
+from tessera.webhook.certificates.rotation import DAY, RotationPolicy
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ def offset_between(date: float, asked: float, answered: float) -> float:
     return min(0.0, date - asked) or max(0.0, date - answered)
 
 
-def check_clock(offset: float, policy: Policy) -> None:
+def check_clock(offset: float, policy: RotationPolicy) -> None:
     """Raise `WrongClock` beyond what is tolerated: half of what any two replicas may differ by."""
     if abs(offset) > policy.skew / 2 + _RESOLUTION:
         raise WrongClock(

@@ -8,8 +8,7 @@ from typing import Final
 
 from tessera.core.dra.slices import PoolId
 from tessera.core.kubernetes.node import Namespace, Node
-from tessera.diagnosis.evidence import Evidence as ClusterEvidence
-from tessera.diagnosis.evidence import SeenPod
+from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.waiting import Waiting, WaitingPods
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
@@ -125,7 +124,7 @@ class DynamicAllocation:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Observations:
     """Everything there is to judge. None: there is no such thing, unless `unseen` says that it could not be read."""
 
     names: Names = field(default_factory=Names)
@@ -146,7 +145,7 @@ class Evidence:
     may_follow_pods: bool | None = None  # the webhook's account; None: that is not known, or does not matter
     config: str | None = None  # Tessera's configuration, as the ConfigMap has it
     trial: Trial | None = None
-    cluster: ClusterEvidence = field(default_factory=ClusterEvidence)  # by which pods are judged
+    cluster: Evidence = field(default_factory=Evidence)  # by which pods are judged
     namespaces: tuple[Namespace, ...] = ()
     pods: tuple[SeenPod, ...] = ()  # those without a node, and those with a claim
     refusals: tuple[Refusal, ...] = ()
