@@ -36,8 +36,9 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "kube": "pod creation through a real kube-apiserver",
     "page": "the page of a large cluster in a real browser",
     "worth": "how long tasks wait in simulated days, by how pods are admitted",
+    "autopilot": "how long tasks wait in simulated days, by who cuts the cards",
 }
-ALONE: Final = frozenset({"cards", "worth"})  # nothing stands beside them: they need no peers
+ALONE: Final = frozenset({"autopilot", "cards", "worth"})  # nothing stands beside them: they need no peers
 QUICK_RUNS: Final = ("decision", "https", "view", "startup")
 
 
@@ -57,7 +58,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = arguments.names or (QUICK_RUNS if arguments.quick else list(RUNS))
     if arguments.check and not arguments.names:
-        names = ("instructions", *QUICK_RUNS, "cards", "tools")
+        names = ("instructions", *QUICK_RUNS, "cards", "tools", "autopilot")
     results = Results(machine=describe(quick=arguments.quick))
     try:
         for _ in measure(names, results, quick=arguments.quick):

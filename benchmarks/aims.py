@@ -3,7 +3,19 @@
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import cards, decision, dra, free, https, instructions, planning, startup, storm, view
+from benchmarks import (
+    autopilot,
+    cards,
+    decision,
+    dra,
+    free,
+    https,
+    instructions,
+    planning,
+    startup,
+    storm,
+    view,
+)
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Ratio, Results
 
 
@@ -58,6 +70,10 @@ def _decision(subject: str) -> Measure:
     return Measure(decision.RUN, "4 KB", decision.UNIT, subject, decision.JSON)
 
 
+def _worst(group: str, load: float, unit: str, subject: str = autopilot.OURS) -> Measure:
+    return Measure(autopilot.RUN, autopilot.worst(group, load), unit, subject)
+
+
 HAND_MADE: Final = 2.5  # times its throughput
 
 AIMS: Final = (
@@ -94,6 +110,18 @@ AIMS: Final = (
     Aim("ending a claim, p99, ms", Measure(dra.RUN, dra.ONE_BY_ONE, dra.P99, dra.UNPREPARE), at_most=20),
     Aim("the DRA driver's resident size after that, MiB", Measure(dra.RUN, dra.AFTER, dra.RESIDENT, dra.DRIVEN), at_most=60),
     Aim("`tessera --help`, ms", Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA), at_most=150),
+    Aim("layouts that follow demand, swinging mix, load 0.6: waiting by the best static layout's", _worst(autopilot.SWINGING, 0.6, autopilot.BY_STATIC), at_most=0.5),
+    Aim("the same in the steady mixes", _worst(autopilot.STEADY, 0.6, autopilot.BY_STATIC), at_most=0.8),
+    Aim("the same in all mixes, by free re-cutting's", _worst(autopilot.ALL, 0.6, autopilot.BY_FREE), at_most=1.5),
+    Aim("with whole idle cards, swinging mix, by the best static layout's", _worst(autopilot.SWINGING, 0.6, autopilot.BY_STATIC, autopilot.MANAGER), at_most=0.75),
+    Aim("the same in all mixes", _worst(autopilot.ALL, 0.6, autopilot.BY_STATIC, autopilot.MANAGER), at_most=1.05),
+    Aim("layouts that follow demand, swinging mix, load 0.8: waiting by the best static layout's", _worst(autopilot.SWINGING, 0.8, autopilot.BY_STATIC), at_most=0.5),
+    Aim("the same in the steady mixes", _worst(autopilot.STEADY, 0.8, autopilot.BY_STATIC), at_most=0.8),
+    Aim("the same in all mixes, by free re-cutting's", _worst(autopilot.ALL, 0.8, autopilot.BY_FREE), at_most=1.5),
+    Aim("with whole idle cards, swinging mix, by the best static layout's", _worst(autopilot.SWINGING, 0.8, autopilot.BY_STATIC, autopilot.MANAGER), at_most=0.75),
+    Aim("the same in all mixes", _worst(autopilot.ALL, 0.8, autopilot.BY_STATIC, autopilot.MANAGER), at_most=1.05),
+    Aim("layouts that follow demand: most re-cuts in an hour, by those allowed", Measure(autopilot.RUN, autopilot.EVERY, autopilot.MOST, autopilot.OURS), at_most=1),
+    Aim("the same with whole idle cards", Measure(autopilot.RUN, autopilot.EVERY, autopilot.MOST, autopilot.MANAGER), at_most=1),
 )  # fmt: skip
 
 
@@ -125,4 +153,10 @@ GUARDS: Final = (
     Guard(Measure(cards.RUN, cards.LOOK, cards.CPU, TESSERA, cards.BARE), 0.3),
     Guard(Measure(view.RUN, view.WEBHOOK, view.PEAK, TESSERA), 0.1),
     Guard(Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA, startup.PYTHON), 0.3),
+    # Simulated time: the same code has the same values.
+    *(
+        Guard(Measure(autopilot.RUN, str(case), autopilot.POOLED, subject, autopilot.STATIC), 0.02)
+        for case in autopilot.SHORT
+        for subject in (autopilot.OURS, autopilot.MANAGER)
+    ),
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import (
+    autopilot,
     cards,
     connections,
     decision,
@@ -59,6 +60,7 @@ _TITLES: Final = {
     kube.RUN: "Through a real kube-apiserver, one client, dry runs",
     page.RUN: "The page of a large cluster, in a real browser",
     worth.RUN: "What fallback is worth: seven simulated days of demand on 16 cards",
+    autopilot.RUN: "What layouts that follow demand are worth: seven simulated days, ten seeds",
 }
 _BASES: Final = {  # what the others are compared with, in each table
     decision.RUN: decision.JSON,
@@ -70,6 +72,7 @@ _BASES: Final = {  # what the others are compared with, in each table
     free.RUN: TESSERA,
     readiness.RUN: readiness.PLUGIN,
     kube.RUN: kube.NONE,
+    autopilot.RUN: autopilot.STATIC,
 }
 
 
@@ -136,6 +139,9 @@ _PICTURES: Final = {  # file → benchmark, curve, title, x, y
     "planning.svg": (planning.RUN, "planning", "One plan, eight cards to a node", "cards", "ms of processor time"),
     "worth-large.svg": (worth.RUN, "worth-large", "Tasks that wait longer, large mix, load 0.9", "minutes", "percent of tasks"),
     "worth-small.svg": (worth.RUN, "worth-small", "Tasks that wait longer, small mix, load 0.9", "minutes", "percent of tasks"),
+    "autopilot-large.svg": (autopilot.RUN, "autopilot-large", "Tasks that wait longer, large mix, load 0.8, 16 cards", "minutes", "percent of tasks"),
+    "autopilot-small.svg": (autopilot.RUN, "autopilot-small", "Tasks that wait longer, small mix, load 0.8, 16 cards", "minutes", "percent of tasks"),
+    "autopilot-swinging.svg": (autopilot.RUN, "autopilot-swinging", "Tasks that wait longer, swinging mix, load 0.8, 16 cards", "minutes", "percent of tasks"),
     "memory.svg": (growth.RUN, "memory", "Resident size of the whole webhook", "nodes", "MiB"),
 }  # fmt: skip
 

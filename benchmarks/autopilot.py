@@ -1,0 +1,240 @@
+"""What layouts that follow demand are worth: how long tasks wait in seven simulated days, with the production policy, beside others.
+
+The rounds are seeds, the same for every subject. Nothing of it depends on the machine. What was worked out is kept in a folder of the user's cache, by the
+code that it depends on: a run that was ended goes on, and a change of the policy leaves the others alone.
+"""
+
+import argparse
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+import tessera
+from benchmarks.results import Results
+from benchmarks.stage import Stage
+from tessera.core.planning.changes import Way
+from tessera.simulation.days.figures import MIXES
+from tessera.simulation.days.layouts import fitted
+from tessera.simulation.days.tasks import Demand
+from tessera.simulation.recuts.autopilot import Autopilot, limits_for
+from tessera.simulation.recuts.bounds import free_cutting, no_mig
+from tessera.simulation.recuts.nos import Nos
+from tessera.simulation.recuts.outcome import Outcome
+from tessera.simulation.recuts.play import play
+from tessera.simulation.recuts.pool import Pool
+from tessera.simulation.recuts.static import best_static
+
+RUN: Final = "autopilot"
+SEEDS: Final = range(10)
+LOADS: Final = (0.6, 0.8)
+SIZES: Final = (16, 64)  # cards
+
+OURS: Final = "autopilot, single slices"
+MANAGER: Final = "autopilot, whole idle cards"
+BLIND: Final = "autopilot without forecast"
+CORDONED: Final = "autopilot, node cordoned meanwhile"
+STATIC: Final = "best static layout"
+NOS: Final = "nos's rule"
+FREE: Final = "free re-cutting, greedy"
+NO_MIG: Final = "no MIG"
+
+POOLED: Final = "minutes waited, mean of all seeds"
+MEAN: Final = "minutes waited, mean"
+P95: Final = "minutes waited, p95"
+SLOWDOWN: Final = "slowdown, mean"
+USE: Final = "% of the cards in use"
+CUTS: Final = "re-cuts an hour"
+MOST: Final = "most re-cuts in an hour, of those allowed"
+NEVER: Final = "% of tasks that never start"
+BY_STATIC: Final = "waiting by the best static layout's, the worst case"
+BY_FREE: Final = "waiting by free re-cutting's, the worst case"
+EVERY: Final = "all cases"
+SWINGING, STEADY, ALL = "swinging mix", "steady mixes", "all mixes"
+NOTHING: Final = 1 / 60  # minutes: where the best static layout waits no longer, there is nothing to compare
+_GRID: Final = [one * 10**power for power in range(-1, 4) for one in (1, 2, 5)]  # minutes
+_CACHE: Final = Path.home() / ".cache" / "tessera-benchmarks"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Demand on some cards."""
+
+    mix: str
+    load: float
+    cards: int
+    services: float = 0.5
+    days: float = 7
+
+    @property
+    def demand(self) -> Demand:
+        return Demand(MIXES[self.mix], self.load, self.cards, self.days, self.services)
+
+    def __str__(self) -> str:
+        other = "" if self.services == 0.5 else f", services {self.services:.0%} of it"
+        return f"{self.mix} mix, load {self.load}{other}, {self.cards} cards" + (
+            "" if self.days == 7 else f", {self.days:.0f} days"
+        )
+
+
+def _ours(
+    case: Case, seed: int, way: Way = Way.ANNOTATION, *, cordons: bool = False, forecasts: bool = True
+) -> Outcome:
+    pool = Pool(fitted(case.demand.erlangs, case.cards), way, cordons=cordons)
+    return play(case.demand.tasks(seed), pool, Autopilot(limits_for(case.cards), forecasts=forecasts))
+
+
+PLAYED: Final[Mapping[str, Callable[[Case, int], Outcome]]] = {
+    OURS: _ours,
+    MANAGER: lambda case, seed: _ours(case, seed, Way.MIG_MANAGER),
+    BLIND: lambda case, seed: _ours(case, seed, forecasts=False),
+    CORDONED: lambda case, seed: _ours(case, seed, cordons=True),
+    STATIC: lambda case, seed: best_static(case.demand.tasks(seed), case.cards)[0],
+    NOS: lambda case, seed: play(case.demand.tasks(seed), Pool(fitted(case.demand.erlangs, case.cards)), Nos()),
+    FREE: lambda case, seed: free_cutting(case.demand.tasks(seed), case.cards),
+    NO_MIG: lambda case, seed: no_mig(case.demand.tasks(seed), case.cards),
+}  # fmt: skip
+_BY_POLICY: Final = (OURS, MANAGER, BLIND, CORDONED)
+
+CASES: Final = tuple(Case(mix, load, cards) for cards in SIZES for mix in MIXES for load in LOADS)
+# Seeds that nobody looked at before, and other demand: with less that stands still.
+OTHER_SEEDS: Final = range(1000, 1010)
+OTHERS: Final = tuple(Case(mix, load, 16, services=0.2) for mix in MIXES for load in LOADS)
+# What `make bench-check` does again.
+SHORT: Final = tuple(Case(mix, 0.8, 16, days=2) for mix in MIXES)
+
+
+def run(stage: Stage, results: Results) -> None:
+    """Every subject on every case; or the short form alone."""
+    _measure(results, SHORT, range(3), (OURS, MANAGER, STATIC))
+    if stage.effort.short:
+        return
+    _measure(results, CASES, SEEDS, [one for one in PLAYED if one != CORDONED])
+    _measure(results, [one for one in CASES if one.cards == 16], SEEDS, (CORDONED,))
+    _measure(results, OTHERS, OTHER_SEEDS, (OURS, MANAGER, STATIC, NOS, FREE))
+    _worst(results)
+    for mix in MIXES:
+        case = Case(mix, 0.8, 16)
+        some = {
+            one: [_figures(one, case, seed) for seed in SEEDS]
+            for one in PLAYED
+            if one not in (NO_MIG, CORDONED)
+        }
+        results.curves[f"autopilot-{mix}"] = {one: _curve(found) for one, found in some.items()}
+
+
+def _measure(results: Results, cases: Iterable[Case], seeds: Sequence[int], subjects: Iterable[str]) -> None:
+    for case in cases:
+        for subject in subjects:
+            found = [_figures(subject, case, seed) for seed in seeds]
+            results.add(
+                RUN, str(case), POOLED, subject, [sum(one["values"][MEAN] for one in found) / len(found)]
+            )
+            for unit in found[0]["values"]:
+                results.add(RUN, str(case), unit, subject, [one["values"][unit] for one in found])
+
+
+def _worst(results: Results) -> None:
+    """The largest ratios, by what the aims ask."""
+    groups = {SWINGING: ("swinging",), STEADY: ("large", "small"), ALL: tuple(MIXES)}
+    for (group, mixes), load, subject in product(groups.items(), LOADS, (OURS, MANAGER)):
+        for unit, to in ((BY_STATIC, STATIC), (BY_FREE, FREE)):
+            found = [
+                ratio.median
+                for case in CASES
+                if case.mix in mixes
+                and case.load == load
+                and (ratio := results.ratio(RUN, str(case), POOLED, subject, to))
+                and (static := results.find(RUN, str(case), POOLED, STATIC))
+                and static.median > NOTHING
+            ]
+            results.add(RUN, worst(group, load), unit, subject, [max(found)] if found else [0.0])
+    for subject in (OURS, MANAGER):
+        every = [one.values for case in CASES if (one := results.find(RUN, str(case), MOST, subject))]
+        results.add(RUN, EVERY, MOST, subject, [max(map(max, every))])
+
+
+def worst(group: str, load: float) -> str:
+    """How the worst case of some mixes is called."""
+    return f"{group}, load {load}"
+
+
+def _figures(subject: str, case: Case, seed: int) -> dict[str, dict[str, float]]:
+    """What came of one week; worked out once."""
+    key = f"{subject} {case} {case.services} {seed} {_code(subject)}"
+    file = _CACHE / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    if not file.exists():
+        outcome = PLAYED[subject](case, seed)
+        allowed = limits_for(case.cards).recuts_per_hour
+        values = {
+            MEAN: outcome.mean_wait / 60,
+            P95: outcome.wait(0.95) / 60,
+            SLOWDOWN: outcome.mean_slowdown,
+            USE: outcome.use * 100,
+            CUTS: outcome.cuts_an_hour,
+            MOST: outcome.most_cuts_in_an_hour / allowed,
+            NEVER: outcome.never * 100,
+        }
+        longer = {str(one): 1 - bisect_right(outcome.waits, one * 60) / len(outcome.waits) for one in _GRID}
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_suffix(".new")
+        unfinished.write_text(json.dumps({"values": values, "longer": longer}))
+        unfinished.replace(file)
+    found: dict[str, dict[str, float]] = json.loads(file.read_text())
+    return found
+
+
+@cache
+def _code(subject: str) -> str:
+    """The code that a subject's figures depend on, by its contents."""
+    top = Path(tessera.__file__).parent
+    files = [
+        *(top / "simulation/days").glob("*.py"),
+        *(top / "simulation/recuts").glob("*.py"),
+        *(top / "core/mig").glob("*.py"),
+    ]
+    if subject in _BY_POLICY:
+        files += [*(top / "core/autopilot").glob("*.py"), *(top / "core/planning").glob("*.py")]
+    else:
+        files.remove(top / "simulation/recuts/autopilot.py")
+    return hashlib.sha256(b"".join(one.read_bytes() for one in sorted(files))).hexdigest()
+
+
+def _curve(found: Sequence[Mapping[str, Mapping[str, float]]]) -> list[list[float]]:
+    """The share of tasks that wait longer, in percent, mean of the seeds; a picture with a logarithmic axis ends at a hundredth."""
+    points = [[one, sum(week["longer"][str(one)] for week in found) / len(found) * 100] for one in _GRID]
+    return [point for point in points if point[1] >= 0.01]
+
+
+def main() -> None:
+    """For whoever changes the policy: pooled means on other seeds than those of the record, and their ratio to the best static layout's."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.autopilot", description=main.__doc__)
+    parser.add_argument("--mixes", nargs="*", default=[*MIXES])
+    parser.add_argument("--loads", nargs="*", type=float, default=LOADS)
+    parser.add_argument("--cards", type=int, default=16)
+    parser.add_argument("--services", type=float, default=0.5)
+    parser.add_argument("--seeds", nargs="*", type=int, default=[100, 101, 102, 103])
+    parser.add_argument("--subjects", nargs="*", default=[OURS, MANAGER, BLIND, NOS, FREE])
+    asked = parser.parse_args()
+    for case in (Case(mix, load, asked.cards, asked.services) for mix in asked.mixes for load in asked.loads):
+        static = sum(_figures(STATIC, case, seed)["values"][MEAN] for seed in asked.seeds) / len(asked.seeds)
+        print(f"{case}: {STATIC} {static:.2f} min", flush=True)
+        for subject in asked.subjects:
+            values = [_figures(subject, case, seed)["values"] for seed in asked.seeds]
+            wait = sum(one[MEAN] for one in values) / len(values)
+            by = " ".join(f"{one[MEAN]:.2f}" for one in values)
+            cuts = sum(one[CUTS] for one in values) / len(values)
+            ratio = f"× {wait / static:.2f}" if static else ""
+            print(
+                f"  {subject:36} {wait:8.2f} {ratio:8} {cuts:6.2f} re-cuts/h, most {max(one[MOST] for one in values):.0%}; by seed {by}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
