@@ -445,8 +445,9 @@ def test_plugin_may_change_its_own_node_only(installed: Installation) -> None:
     assert "only its own node" in refusal(nobodys, ours)
     for labels in ({"node-role.kubernetes.io/x": ""}, {"kubernetes.io/os": None}):
         assert "only labels of nvidia.com/" in refusal(own, {"metadata": {"labels": labels}})
-    foreign = {"metadata": {"annotations": {"x": "y"}}}
-    assert "only annotations of nvidia.com/ and run.ai/" in refusal(own, foreign)
+    for key in ("x", "tessera.dev/rollout"):
+        foreign = {"metadata": {"annotations": {key: "y"}}}
+        assert "only annotations of nvidia.com/ and run.ai/, and tessera.dev/devices" in refusal(own, foreign)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone"}  # would delete the node
     for body in (
         {"spec": {"unschedulable": True}},

@@ -1,5 +1,6 @@
 """What pods wait for, with devices of DRA among those that are there."""
 
+from tessera.core.dra.slices import DRIVER as OURS
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.kube.object_files import objects_in_documents
 from tests.build import MIG, bridged
@@ -23,8 +24,8 @@ def pending(*more, waits=None):
     return Pending(inventory, "")
 
 
-def claim():
-    results = [{"driver": DRIVER, "pool": "gpu-0", "device": NAME}]
+def claim(driver=DRIVER):
+    results = [{"driver": driver, "pool": "gpu-0", "device": NAME}]
     return {
         "kind": "ResourceClaim",
         "metadata": {"namespace": "ml", "name": "c"},
@@ -48,6 +49,34 @@ def test_what_claims_hold_stays():
     )
     assert free == [[], []]
     assert held == [["2g.20gb", "2g.20gb"]] * 2
+
+
+def test_of_tesseras_driver_only_what_claims_hold_stays():
+    """Its devices are named by their places: the others of the same kind may go."""
+    ours = [class_("all"), slice_("t", device(NAME), node="gpu-0", driver=OURS), claim(OURS)]
+    kept = [[(str(one.profile), one.position) for one in card.kept] for card in pending(*ours).cards().cards]
+    assert kept == [[], [("2g.20gb", 0)]]
+
+
+def test_where_the_device_plugin_says_what_pods_hold_the_rest_may_go():
+    """What the node says is believed where just these pods hold just so many by the API; else all of the resource stays."""
+
+    def kept(said, *uids):
+        one = node("gpu-0", {RESOURCE: "4"}, "NVIDIA-H200", layout=LAYOUT)
+        one["metadata"]["annotations"] |= {"tessera.dev/devices-in-use": said} if said else {}
+        pods = [pod(f"runs-{uid}", "gpu-0", RESOURCE, uid=uid) for uid in uids]
+        inventory = pending_inventory()
+        inventory.take(objects_in_documents([*pods, one, pod("waits", "", MIG + "1g.10gb")], "test"))
+        return [[one.position for one in card.kept] for card in Pending(inventory, "").cards().cards]
+
+    said = '{"1": {"2g.20gb@2": "aaaaaaaa"}}'
+    every = kept("", "aaaaaaaa-1")
+    assert kept(said, "aaaaaaaa-1") == [[], [2]]
+    assert kept("{}") == [[], []]
+    assert [len(some) for some in every] == [2, 2]
+    for wrong in (said.replace("aaaaaaaa", "bbbbbbbb"), said.replace("@2", "@9"), "{}", "nonsense"):
+        assert kept(wrong, "aaaaaaaa-1") == every
+    assert kept(said, "aaaaaaaa-1", "cccccccc-2") == every
 
 
 def test_bridged_pods_wait_for_what_they_asked_for():

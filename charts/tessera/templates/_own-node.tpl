@@ -1,6 +1,6 @@
 {{/*
 RBAC cannot limit a right to the account's own node: this policy does, by the node that the token of a node's program is bound to. On that node only
-NVIDIA's and run.ai's labels and annotations may change. Takes name, account (a user's name), who (in words), labels.
+NVIDIA's and run.ai's labels and annotations may change, and which devices are in use. Takes name, account (a user's name), who (in words), labels.
 */}}
 {{- define "tessera.ownNodePolicy" -}}
 apiVersion: admissionregistration.k8s.io/v1
@@ -42,10 +42,11 @@ spec:
         variables.oldLabels.all(k, k.startsWith("nvidia.com/") || k in variables.labels)
       message: a {{ .who }} may change only labels of nvidia.com/
     - expression: >-
-        variables.annotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") ||
+        variables.annotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") || k == "tessera.dev/devices-in-use" ||
         variables.oldAnnotations[?k] == optional.of(variables.annotations[k])) &&
-        variables.oldAnnotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") || k in variables.annotations)
-      message: a {{ .who }} may change only annotations of nvidia.com/ and run.ai/
+        variables.oldAnnotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") || k == "tessera.dev/devices-in-use" ||
+        k in variables.annotations)
+      message: a {{ .who }} may change only annotations of nvidia.com/ and run.ai/, and tessera.dev/devices-in-use
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

@@ -6,7 +6,7 @@ import click
 
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice
 from tessera.cli.common.node import NodeChoice, node_options
-from tessera.cli.common.options import option
+from tessera.cli.common.options import env_option, option
 from tessera.cli.common.output import echo, table
 from tessera.kube.access.choice import SERVICE_ACCOUNT
 from tessera.kube.access.cluster import Cluster
@@ -21,6 +21,7 @@ _log = logging.getLogger("tessera.node")
 
 @click.command()
 @node_options
+@env_option("--no-devices-in-use", "Do not write to the node which devices pods hold.", "hide_in_use")
 @option("--list", "Print the devices and their health, and exit.", "list_only")
 def command(node: NodeChoice, list_only: bool) -> int:
     """Report this node's devices to the kubelet, and give them to containers.

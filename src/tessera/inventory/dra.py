@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tessera.core.dra.slices import PoolId
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
 from tessera.kube.object_files import FileObject, naming
@@ -41,6 +42,7 @@ class ClaimedDevice(NamedTuple):
 
     by: str  # namespace/name of the pod; `claim namespace/name` where no pod uses it now
     resources: tuple[str, ...]  # as which classes serve it
+    driver: str = ""
 
 
 class DraInventory:
@@ -66,27 +68,28 @@ class DraInventory:
         """The classes whose expressions could not be evaluated, and why."""
         return self._objects.class_errors
 
-    def _claimed(self) -> Iterator[tuple[Claim, str, str, tuple[str, ...]]]:
-        """Every device that a claim holds: the claim, its node, its name, and as which extended resources classes serve it."""
+    def _claimed(self) -> Iterator[tuple[Claim, PoolId, str, tuple[str, ...]]]:
+        """Every device that a claim holds: the claim, its pool, its name, and as which extended resources classes serve it."""
         for claim in self._claims.values():
             for pool, device in claim.holds:
                 kind = self.pools.kind_of(pool, device)
                 resources = tuple(self.pools.resources_of(kind)) if kind is not None else ()
-                yield claim, self.pools.node_of(pool), device, resources
+                yield claim, pool, device, resources
 
     def held(self) -> dict[str, Counter[str]]:
         """Node → extended resource → devices that claims hold. A device counts for every class that selects it."""
         found: dict[str, Counter[str]] = {}
-        for _, node, _, resources in self._claimed():
-            if node and resources:
+        for _, pool, _, resources in self._claimed():
+            if resources and (node := self.pools.node_of(pool)):
                 found.setdefault(node, Counter()).update(resources)
         return found
 
     def holders(self) -> dict[str, dict[str, ClaimedDevice]]:
         """Node → device → who holds it, of the devices that claims hold."""
         found: dict[str, dict[str, ClaimedDevice]] = {}
-        for claim, node, device, resources in self._claimed():
-            found.setdefault(node, {})[device] = ClaimedDevice(claim.holder, resources)
+        for claim, pool, device, resources in self._claimed():
+            one = ClaimedDevice(claim.holder, resources, pool.driver)
+            found.setdefault(self.pools.node_of(pool), {})[device] = one
         return found
 
     def held_by_pods(self) -> dict[Key, Counter[str]]:

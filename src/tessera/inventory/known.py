@@ -43,7 +43,7 @@ def known_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None = None) -> 
         return _described(gpus)  # which names devices: no two nodes have the same
     if gpus.layout is not None and not gpus.by_mig_manager:
         return _wished(gpus.layout, gpus.product, gpus.cards)
-    return _observed(replace(gpus, name="", reason="", layout=None), mig_manager)
+    return _observed(replace(gpus, name="", reason="", layout=None, in_use=None), mig_manager)
 
 
 def _described(gpus: GpuNode) -> KnownLayout | UnknownLayout:
@@ -184,7 +184,9 @@ def _configured(
 def desired_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeLayout | UnknownLayout:
     """The layout that a node is to have, whether it has it by now or not: by mig-manager's configuration, or by its annotation."""
     if gpus.by_mig_manager:
-        return _desired(replace(gpus, name="", reason="", layout=None, state="success"), mig_manager)
+        return _desired(
+            replace(gpus, name="", reason="", layout=None, state="success", in_use=None), mig_manager
+        )
     if gpus.layout is None or gpus.product is None:
         return UnknownLayout("nothing says how its cards are to be cut")
     wished = _wished(gpus.layout, gpus.product, gpus.cards)

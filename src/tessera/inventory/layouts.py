@@ -1,10 +1,14 @@
 """Layouts, with what is known of the cards that they are for; those of nodes as the nodes describe them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
+from tessera.core.devices.held import Held, Placed, believed
 from tessera.core.dra.naming import cut_now, slot_name
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL
 from tessera.core.mig.geometry import Product
@@ -12,6 +16,7 @@ from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, entries_of, resolve
 from tessera.core.planning.fragmentation import packed
 from tessera.inventory.inventory import Inventory
+from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode, MappedDevice, decode_mapping, present_layout
 
@@ -32,6 +37,7 @@ class Source:
     pending: str = ""  # why a node's cards are not cut as desired yet
     claimed: Collection[str] = ()  # the names of devices that claims hold, where DRA hands them out
     known: KnownLayout | None = None  # where no annotation describes the cards: how it is known all the same
+    shares: Callable[[str], int] = lambda _: 0  # of pods in a resource, by the API
 
     def in_use(self, layout: NodeLayout) -> "InUse | None":
         """Which devices of a layout pods hold; None where pods are not known."""
@@ -40,6 +46,8 @@ class Source:
         if self.claimed:
             every = (slot for slots in layout.slots(self.strategy).values() for slot in slots)
             return InUse(frozenset(slot for slot in every if slot_name(slot) in self.claimed), certain=True)
+        if (found := self._published(layout)) is not None:
+            return found
         offered = layout.resources(self.strategy)
         numbers = {resource: min(self.used.get(resource, 0), count) for resource, count in offered.items()}
         if self.node is not None and self.held:
@@ -53,6 +61,17 @@ class Source:
         return InUse(
             frozenset(slots), certain=all(number in (0, offered[r]) for r, number in numbers.items())
         )
+
+    def _published(self, layout: NodeLayout) -> "InUse | None":
+        """The same as the node's device plugin says it; None where it does not, or where it is not believed."""
+        published = decode_in_use(self.node.in_use) if self.node and not self.node.by_mig_manager else None
+        if published is None:
+            return None
+        some = (slot for slots in layout.slots(self.strategy).values() for slot in slots)
+        places = {(slot.card, slot.place): slot for slot in some}
+        numbers = {resource for resource, number in (self.used or {}).items() if number}
+        held = believed(published, self.strategy, places, numbers, self.shares)
+        return None if held.resources else InUse(held.slots, certain=True)
 
     def configs(self, name: str | None) -> dict[str, tuple[LayoutEntry, ...]]:
         return {name: self.document.select(name)} if name else dict(self.document.configs)
@@ -117,8 +136,81 @@ def node_layouts(
         except InvalidInput as error:
             found.append(Unreadable(f"node {name}", str(error)))
         else:
-            found.append(replace(source, used=used, held=inventory.held.get(name, ())))
+            shares = partial(inventory.capacity.shares, name)
+            held = inventory.held.get(name, ())
+            found.append(replace(source, used=used, held=held, shares=shares))
     return found
+
+
+_MORE: Final = "more than there is"  # what pods hold of a resource beyond the layout: no device of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """What a layout makes."""
+
+    layout: NodeLayout  # kept, so that no other has its cards' ids
+    counts: Mapping[str, int]
+    places: Mapping[Placed, Slot]
+    names: Mapping[str, Slot]  # as Tessera's DRA driver calls them
+
+
+class HeldDevices:
+    """What is held of nodes: single devices where that is certain, else all of a resource.
+
+    Tessera's device plugin says which devices pods hold. It is believed for a resource where it agrees with the API, see
+    `core.devices.held`. With Tessera's DRA driver the allocations of claims name them. NVIDIA's mig-manager clears cards, so on its nodes nothing is known.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._claimed = inventory.dra.holders()
+        # thousands of nodes are cut in a few ways
+        self._offered: dict[tuple[object, ...], _Offered] = {}
+
+    def on(self, name: str, known: KnownLayout) -> Held:
+        """What is held of a node whose cards are cut like this."""
+        inventory, node = self._inventory, self._inventory.gpus[name]
+        used, layout = inventory.used(name), known.layout
+        there = self._of(layout, node.strategy)
+        resources = {resource for resource, number in used.items() if number}
+        if any(number > there.counts.get(resource, 0) for resource, number in used.items()):
+            resources.add(_MORE)
+        exact, slots = known.placed and not node.by_mig_manager, set[Slot]()
+        served = {one for one in there.counts if inventory.capacity[name].is_served(one)}
+        published = decode_in_use(node.in_use) if exact else None
+        if published is not None:
+            by_pods = believed(
+                published,
+                node.strategy,
+                there.places,
+                resources - served,
+                partial(inventory.capacity.shares, name),
+            )
+            resources = {*by_pods.resources, *(resources & served)}
+            slots |= by_pods.slots
+        if claims := self._claimed.get(name):
+            by_claims = [slot for device in claims if (slot := there.names.get(device))]
+            counts = Counter(layout.name(slot.instance, node.strategy) for slot in by_claims)
+            ours = all(one.driver == DRIVER for one in claims.values()) and len(by_claims) == len(claims)
+            if not (exact and ours):
+                resources |= counts.keys()
+            else:
+                slots |= {*by_claims}
+                resources -= {one for one in served if counts[one] == used.get(one, 0)}
+        return Held(frozenset(resources), frozenset(slots))
+
+    def _of(self, layout: NodeLayout, strategy: Strategy) -> _Offered:
+        key = (*map(id, layout.cards), layout.plain, strategy)
+        if key not in self._offered:
+            some = [slot for slots in layout.slots(strategy).values() for slot in slots]
+            self._offered[key] = _Offered(
+                layout,
+                layout.resources(strategy),
+                {(slot.card, slot.place): slot for slot in some},
+                {slot_name(slot): slot for slot in some},
+            )
+        return self._offered[key]
 
 
 def _known(node: GpuNode, known: KnownLayout, claimed: Collection[str]) -> Source:

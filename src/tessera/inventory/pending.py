@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tessera.core.devices.capacity import NodeUse
-from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.known import KnownLayout, UnknownLayout
@@ -19,12 +18,12 @@ from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
 from tessera.core.text import counts_in_words, nodes_named
 from tessera.inventory.inventory import Inventory
+from tessera.inventory.layouts import HeldDevices
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
 
 _NO_PROFILES: Final = "its MIG strategy is not mixed, so none of its devices has the name of a profile"
-_MORE: Final = "more than there is"  # what pods hold of a resource beyond the layout: no device of it
 
 
 def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
@@ -99,31 +98,18 @@ class Pending:
         skipped: dict[str, list[str]] = {}
         # thousands of nodes are cut and used in a few ways
         known: dict[tuple[object, ...], tuple[NodeLayout, tuple[Card, ...]]] = {}
-        offers: dict[tuple[object, ...], tuple[NodeLayout, dict[str, int]]] = {}
-        claimed = self._inventory.dra.holders()
+        in_use = HeldDevices(self._inventory)
         for name in sorted(self._inventory.gpus):
             node = self._inventory.gpus[name]
-            used = self._inventory.used(name)
-            held = frozenset(resource for resource, number in used.items() if number)
             given = self.waiting.given.get(name, {})
             found = self._inventory.known(name)
             if isinstance(found, UnknownLayout) or node.strategy is not Strategy.MIXED:
                 reason = found.reason if isinstance(found, UnknownLayout) else _NO_PROFILES
                 skipped.setdefault(reason, []).append(name)
                 continue
-            layout = found.layout
-            if name in claimed:  # by whatever class: not every claim is for an extended resource
-                held |= {
-                    resource
-                    for resource, slots in layout.slots(node.strategy).items()
-                    if any(slot_name(slot) in claimed[name] for slot in slots)
-                }
-            cut = (*map(id, layout.cards), layout.plain)
-            there = offers.get(cut) or offers.setdefault(cut, (layout, layout.resources()))
-            if any(number > there[1].get(resource, 0) for resource, number in used.items()):
-                held |= {_MORE}
+            layout, held = found.layout, in_use.on(name, found)
             whole_only = node.by_mig_manager or not found.placed
-            key = (*cut, held, *sorted(given.items()), whole_only)
+            key = (*map(id, layout.cards), layout.plain, held, *sorted(given.items()), whole_only)
             if key not in known:
                 known[key] = layout, cards_beside(layout, node.strategy, held, given, whole_only=whole_only)
             queues = self.waiting.queues.get(name, frozenset())

@@ -35,6 +35,7 @@ class Settings:
     state_dir: Path = Path("/var/lib/tessera")  # as the host sees it: containers mount files from here
     host_root: Path = Path("/")
     layout_file: Path | None = None
+    hide_in_use: bool = False  # the node's annotation does not say which devices pods hold
     pod: str = ""  # namespace/name of the pod that this process is; empty: none, or it is not known
     tick: float = TICK
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tessera.core.devices.held import Held
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
@@ -35,14 +36,25 @@ PARTLY = NodeLayout((CardLayout.cut(H200, [THREE]), CardLayout(H200)))
 def test_what_pods_hold_stays(layout, strategy, held, kept):
     """All devices of a resource of which some are held stay: which ones they are is not known here."""
     resources = frozenset(GPU if name == "gpu" else MIG + name for name in held)
-    cards = cards_beside(layout, strategy, resources)
+    cards = cards_beside(layout, strategy, Held(resources))
     assert [" ".join(str(one.profile) for one in card.kept) for card in cards] == kept
+
+
+def test_devices_that_are_known_to_be_held_stay_and_no_others():
+    """Where single devices are known, the others of their resource may go; what is given out comes from those."""
+    layout = NodeLayout((CardLayout.cut(H200, [ONE] * 7), CardLayout.cut(H200, [ONE] * 7)))
+    third = layout.slots()[MIG + "1g.18gb"][2]
+    held = Held(frozenset(), frozenset({third}))
+    assert [card.kept for card in cards_beside(layout, Strategy.MIXED, held)] == [(third.instance,), ()]
+    given = cards_beside(layout, Strategy.MIXED, held, {MIG + "1g.18gb": 2})
+    assert [len(card.kept) for card in given] == [3, 0]
+    assert third.instance in given[0].kept
 
 
 @pytest.mark.parametrize("held", [GPU, GPU + ".shared"])
 def test_whole_cards_of_which_some_are_in_use_are_fixed(held):
     """Which whole card it is cannot be seen from outside; the other cards of the node may be cut."""
-    cut, whole = cards_beside(PARTLY, Strategy.MIXED, frozenset({held}))
+    cut, whole = cards_beside(PARTLY, Strategy.MIXED, Held(frozenset({held})))
     assert (cut.fixed, whole.fixed) == (False, True)
     assert [bool(card.kept) for card in (cut, whole)] == [held != GPU, False]
 
@@ -52,8 +64,8 @@ def test_what_is_given_out_stays_on_as_few_cards_as_it_can():
     layout = NodeLayout((CardLayout.cut(H200, [ONE] * 7),) * 3 + (CardLayout.cut(H200, [TWO, ONE]),))
 
     def kept(held, given):
-        resources = frozenset(MIG + name for name in held)
-        cards = cards_beside(layout, Strategy.MIXED, resources, {MIG + "1g.18gb": given}, whole_only=True)
+        held_now = Held(frozenset(MIG + name for name in held))
+        cards = cards_beside(layout, Strategy.MIXED, held_now, {MIG + "1g.18gb": given}, whole_only=True)
         return [len(card.kept) for card in cards], [card.fixed for card in cards]
 
     assert kept([], 8) == ([7, 1, 0, 0], [True, True, False, False])
@@ -63,13 +75,13 @@ def test_what_is_given_out_stays_on_as_few_cards_as_it_can():
 
 def test_what_is_given_out_of_an_unknown_resource_fixes_all():
     """The layout does not tell which card it is on."""
-    cards = cards_beside(PARTLY, Strategy.MIXED, frozenset(), {MIG + "1g.18gb": 1}, whole_only=True)
+    cards = cards_beside(PARTLY, Strategy.MIXED, Held(frozenset()), {MIG + "1g.18gb": 1}, whole_only=True)
     assert [card.fixed for card in cards] == [True, True]
 
 
 def test_by_mig_manager_a_card_is_cut_as_a_whole_or_not_at_all():
     """One device that stays fixes the card; elsewhere there is room beside it."""
-    resources = frozenset({MIG + "2g.35gb"})
+    resources = Held(frozenset({MIG + "2g.35gb"}))
     for whole_only, fixed in ((True, [True, True, False]), (False, [False, False, False])):
         cards = cards_beside(MIXED, Strategy.MIXED, resources, whole_only=whole_only)
         assert [card.fixed for card in cards] == fixed

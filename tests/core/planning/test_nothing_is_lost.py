@@ -5,6 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.core.devices.held import Held
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish, place
@@ -65,7 +66,7 @@ def changes_for(cluster, demand, configs, *, fill) -> tuple[PlanChanges, list[No
     places = []
     for number, (layout, held, given_out, way) in enumerate(cluster):
         whole_only = way is Way.MIG_MANAGER
-        here = cards_beside(layout, Strategy.MIXED, held, given_out, whole_only=whole_only)
+        here = cards_beside(layout, Strategy.MIXED, Held(held), given_out, whole_only=whole_only)
         places.append(NodeCards(f"n{number}", range(len(cards), len(cards) + len(here)), way=way))
         cards += here
     wanted = {Wanted(profile): count for profile, count in demand.items()}

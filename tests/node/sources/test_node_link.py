@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.sources.node_link import NodeLink, Report, _read
 from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.nodes import decode_mapping
 from tessera.simulation.control_plane.kinds import NODES
@@ -73,15 +74,26 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    root: Path, text: str | None = None, *, there: bool = True, configuration: str = EXAMPLE
+    root: Path,
+    text: str | None = None,
+    *,
+    there: bool = True,
+    configuration: str = EXAMPLE,
+    says: str | None = None,
+    kubelet: Kubelet | None = None,
+    hide_in_use: bool = False,
 ) -> AsyncIterator[Cluster]:
-    async with started(Kubelet(root)) as kubelet, MisbehavingApiServer() as server:
+    """A node and its plugin; `says`: which devices are in use, as an earlier plugin left it. A kubelet that is given runs already."""
+    runs = nullcontext(kubelet) if kubelet else started(Kubelet(root))
+    async with runs as kubelet, MisbehavingApiServer() as server:
         await server.start()
         annotations = {RUNAI_CONFIG: text} if text else {}
+        annotations |= {IN_USE: says} if says is not None else {}
         if there:
             server.store.create(NODES, {"metadata": {"name": "node-1", "annotations": annotations}})
         async with Client(server.cluster) as client:
-            node = Plugin(device_config.parse(configuration), settings(root), client)
+            chosen = replace(settings(root), hide_in_use=hide_in_use)
+            node = Plugin(device_config.parse(configuration), chosen, client)
             task = asyncio.create_task(node.run())
             try:
                 yield Cluster(server, client, kubelet, node)
@@ -397,7 +409,8 @@ def test_fault_56_specs_that_cannot_be_written() -> None:
                 await it.patch(
                     {"labels": {"heartbeat": str(tried)}}
                 )  # what a node says all the time is no reason to try
-            written = [change for change in patches(it)[before:] if b"heartbeat" not in change]
+            other = (b"heartbeat", b"devices-in-use")
+            written = [change for change in patches(it)[before:] if not any(one in change for one in other)]
             assert len(written) == 2, "our own annotation, and one report"
             assert it.annotations[REASON] == (
                 f"cannot be put in place, will be tried again: [Errno 21] Is a directory: '{spec}'"

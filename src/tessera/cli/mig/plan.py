@@ -127,8 +127,8 @@ def command(
     devices already are filled before empty ones are cut. The plan is the best there is, unless it says otherwise.
 
     With --from-pending free devices go to waiting pods first, as the scheduler could do it, and the plan is for
-    the rest. The cards are the cluster's, unless --product or --nodes says otherwise. If a pod holds devices of a profile
-    on a node, all devices of that profile stay there, because the command does not know which ones; others may be re-cut.
+    the rest. The cards are the cluster's, unless --product or --nodes says otherwise. Devices that pods hold stay. If it is
+    not known which ones of a profile they are, all devices of that profile stay on the node; others may be re-cut.
     NVIDIA's mig-manager cuts a card only as a whole: on its nodes a card with a device that stays is not cut.
 
     Every form of output says what is removed and what is added. -o operator prints the commands for NVIDIA's mig-manager: new

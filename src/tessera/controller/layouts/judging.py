@@ -89,7 +89,10 @@ class Verdicts:
         gpus = gpu_node(node)
         # which device lies where is each node's own, and does not count where its labels say how many cards it has
         same = replace(
-            gpus, name="", mapping=None if gpus.cards and not gpus.by_mig_manager else gpus.mapping
+            gpus,
+            name="",
+            mapping=None if gpus.cards and not gpus.by_mig_manager else gpus.mapping,
+            in_use=None,
         )
         offered = offered_by(node) or dict(by_slices)
         alike = same, tuple(sorted(offered.items())), what

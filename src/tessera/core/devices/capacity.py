@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 
 _ONE: Final = Quantity(Fraction(1))
 _ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases in which a pod holds nothing any more
+POD: Final = 8  # letters of a pod's UID that tell it from the others of its node
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class PodUse:
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
     claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
     rejected: bool = False  # it was never created; its name is that of its workload, `deployment/web`
+    uid: str = ""
 
     @property
     def missed(self) -> dict[MigProfile, int]:
@@ -63,6 +65,7 @@ def pod_use(
     *,
     deleted: bool = False,
     created: str = "",
+    uid: str = "",
     keep: Callable[[str], bool] = lambda _: True,
 ) -> PodUse:
     """What a pod uses of the resources that matter; nothing when it is over, or will never be scheduled.
@@ -87,7 +90,13 @@ def pod_use(
         record=pod.annotations.get(RECORD_ANNOTATION, ""),
         asked=kept(first) if first else NOTHING,  # one for all: there are tens of thousands
         claim=str(claim) if claim else "",
+        uid=uid,
     )
+
+
+def share(uid: str, number: int) -> int:
+    """A pod's share in a resource, as a number: two sums of shares are the same where the same pods hold the same numbers of it."""
+    return hash((uid[:POD], number))
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
@@ -148,6 +157,7 @@ class Capacity(dict[str, Node]):
     def __init__(self) -> None:
         super().__init__()
         self._taken: dict[str, dict[str, Quantity]] = {}  # by node; empty: of pods that no node has
+        self._shares: dict[tuple[str, str], int] = {}  # by node and GPU resource: who holds it
         # by node, of what DRA serves there: whichever way a pod asked, a claim holds the device
         self.claimed: Mapping[str, Mapping[str, int]] = {}
 
@@ -158,18 +168,32 @@ class Capacity(dict[str, Node]):
         taken = self._taken.setdefault(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) + amount
+            self._share(use, resource, amount, 1)
 
     def remove(self, use: PodUse) -> None:
         taken = self._taken.get(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) - amount
+            self._share(use, resource, amount, -1)
             if not taken[resource]:
                 del taken[resource]
         if not taken:
             self._taken.pop(use.node, None)
 
+    def _share(self, use: PodUse, resource: str, amount: Quantity, sign: int) -> None:
+        if use.node and is_any_gpu(resource):
+            key = use.node, resource
+            self._shares[key] = self._shares.get(key, 0) + sign * share(use.uid, int(amount.value))
+            if not self._shares[key]:
+                del self._shares[key]
+
+    def shares(self, node: str, resource: str) -> int:
+        """The sum of the shares that the pods of a node have in a GPU resource."""
+        return self._shares.get((node, resource), 0)
+
     def forget_pods(self) -> None:
         self._taken.clear()
+        self._shares.clear()
 
     @property
     def asked(self) -> Amounts:

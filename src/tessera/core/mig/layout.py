@@ -21,6 +21,7 @@ from tessera.core.mig.profile import MigProfile
 
 # any fixed value would do; it keeps the names of simulated devices apart from other hashes of the same texts
 _NAMES: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "tessera-gpu")
+WHOLE: Final = "gpu"  # the place of a device that is a whole card
 
 
 class DoesNotFit(InvalidInput):
@@ -87,6 +88,12 @@ class Slot:
 
     card: int
     instance: Instance | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it lies on its card: `1g.18gb@4`, or `gpu` for the whole card."""
+        one = self.instance
+        return f"{one.profile}@{one.position}" if one else WHOLE
 
     def uuid(self, node: str) -> str:
         """The name that it has on a simulated node: `GPU-…`, `MIG-…`.
@@ -167,6 +174,20 @@ def going(
     else:
         lost = {resource: len({*slots} - {*wanted.get(resource, ())}) for resource, slots in present.items()}
     return {resource: number for resource, number in lost.items() if number > 0}
+
+
+def places_going(before: NodeLayout, after: NodeLayout) -> dict[int, tuple[str, ...]]:
+    """The devices that would go: card → their places."""
+    found = {}
+    for number, (old, new) in enumerate(zip(before.cards, after.cards, strict=True)):
+        if old.mig_enabled:
+            stay = {*new.instances}
+            gone = tuple(Slot(number, one).place for one in old.instances if one not in stay)
+        else:
+            gone = (WHOLE,) if new.mig_enabled else ()
+        if gone:
+            found[number] = gone
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from tessera.core.devices.held import Held
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Instance, Pattern, maximal_patterns
@@ -57,25 +58,24 @@ card_of = lru_cache(maxsize=4096)(Card)  # the same object for the same state: e
 def cards_beside(
     layout: NodeLayout,
     strategy: Strategy,
-    held: frozenset[str],
+    held: Held,
     given: Mapping[str, int] = MappingProxyType({}),
     *,
     whole_only: bool = False,
 ) -> tuple[Card, ...]:
-    """A node's cards, each with the devices that stay: all of resources of which pods hold some, and as many as were given out.
+    """A node's cards, each with the devices that stay: those that are held, and as many as were given out.
 
-    Which ones pods hold is not known, so a whole GPU stays whole where pods hold some. Where something is held or given out that the
-    layout does not tell of, all stay.
+    Where it is not known which devices of a resource pods hold, all of it stay; so a whole GPU stays whole. Where something is held or
+    given out that the layout does not tell of, all stay.
     """
     slots = layout.slots(strategy)
-    all_stay = not {*held, *given} <= slots.keys()
-    staying = {slot for name, some in slots.items() if all_stay or name in held for slot in some}
+    all_stay = not {*held.resources, *given} <= slots.keys()
+    staying = {slot for name, some in slots.items() if all_stay or name in held.resources for slot in some}
+    staying |= held.slots
     for name in sorted(given.keys() & slots.keys()):
-        if (
-            name not in held
-        ):  # no pod has one yet: which ones are for it can be chosen, on cards that stay anyway
-            busy = {slot.card for slot in staying}
-            staying.update(sorted(slots[name], key=lambda one: one.card not in busy)[: given[name]])
+        # no pod has one yet: which ones are for it can be chosen, on cards that stay anyway
+        busy, free = {slot.card for slot in staying}, [one for one in slots[name] if one not in staying]
+        staying.update(sorted(free, key=lambda one: one.card not in busy)[: given[name]])
     stay: list[list[Instance]] = [[] for _ in layout.cards]
     whole = set()
     for slot in staying:

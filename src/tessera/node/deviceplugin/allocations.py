@@ -127,6 +127,7 @@ class Allocations:
         # not free after all, and when that was said
         self._refuted: tuple[frozenset[Key], float] = (frozenset(), 0.0)
         self._logged = False
+        self._uids: dict[Key, str] = {}  # of the pods that hold devices, as far as they are known
 
     def held(self, keys: Collection[Key]) -> dict[Key, str]:
         """Those of these devices that are not proven free, and who holds them.
@@ -137,6 +138,18 @@ class Allocations:
         if self._proven or self._unimplemented or not self._socket.exists():
             return held
         return dict.fromkeys(keys, A_POD) | held
+
+    def in_use(self, keys: Collection[Key]) -> Mapping[Key, str] | None:
+        """Those of these devices that are not proven free, and the UIDs of their pods; empty: it is not known which. None: nothing is known."""
+        if not self._proven:
+            return None
+        try:
+            pods = checkpoint.pods(self._checkpoint.read_bytes())
+        except (OSError, InvalidInput):
+            return None
+        there = {*self.holders.of(keys), *(key for key in keys if key in pods)}
+        self._uids = {key: pods.get(key) or self._uids.get(key, "") for key in there}
+        return self._uids
 
     async def ask(self) -> bool:
         """Ask the kubelet which pods hold devices; False when it cannot be asked."""

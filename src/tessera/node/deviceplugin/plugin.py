@@ -7,15 +7,16 @@ the other keeps every resource registered.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tessera.core.devices.device import Device, DeviceSet, by_resource
+from tessera.core.devices.held import published
 from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
-from tessera.core.planning.fragmentation import CardUse, rooms
+from tessera.core.planning.fragmentation import rooms
 from tessera.core.text import first_of
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -34,12 +35,16 @@ from tessera.node.polling import either
 from tessera.node.rpc import remove_dead_sockets
 from tessera.node.state import DeviceState, Key, rebuilt, unknown
 from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.protocol.kubelet.in_use import IN_USE, encode_in_use
+
+if TYPE_CHECKING:
+    from tessera.node.assembly import LaidOut
 
 log = logging.getLogger(__name__)
 
 _COMPONENT: Final = "tessera-device-plugin"  # that Events name
 _NOT_SAID: Final = "the kubelet does not say which devices pods hold"
-_MEASURE_TICKS: Final = 15  # as often as a Prometheus usually scrapes, with a tick of a second
+_LOOK_TICKS: Final = 5  # between two looks at what pods hold, and so between two writes of it to the node
 
 
 class Plugin(Poller):
@@ -107,18 +112,25 @@ class Plugin(Poller):
                     tasks.create_task(self._recorder.run())
                 if self._sources.laid_out is not None:
                     tasks.create_task(self._sources.laid_out.run())
-                    tasks.create_task(self._measure(self._sources.laid_out.use))
+                    tasks.create_task(self._look(self._sources.laid_out))
                 changed = self._sources.changed if self._sources.cut_for_real else None
                 tasks.create_task(self._withdrawn.watch(self._send, changed))
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def _measure(self, use: Callable[[Collection[Key]], tuple[CardUse, ...]]) -> None:
-        """Keep the metric of fragmentation right: what the cards could still hold, given what pods hold of them."""
+    async def _look(self, cards: "LaidOut") -> None:
+        """Keep right what depends on which devices pods hold: the metric of fragmentation, and what the node says of it."""
         while True:
             await self._allocations.settle(self._keys)
-            self.metrics.room(rooms(use(self._allocations.held(self._keys))))
-            await asyncio.sleep(_MEASURE_TICKS * self._settings.tick)
+            self.metrics.room(rooms(cards.use(self._allocations.held(self._keys))))
+            if cards.link is not None:
+                cards.link.annotate(IN_USE, None if self._settings.hide_in_use else self._in_use())
+            await asyncio.sleep(_LOOK_TICKS * self._settings.tick)
+
+    def _in_use(self) -> str | None:
+        """Which devices pods hold, as the node says it; None: it is not known."""
+        in_use = self._allocations.in_use(self._keys)
+        return None if in_use is None else encode_in_use(published(self.devices, in_use))
 
     async def _ensure_registered(self) -> None:
         while True:

@@ -27,6 +27,7 @@ from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
 from tessera.node.metrics import DraMetrics
 from tessera.node.poller import TIMEOUT
 from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.protocol.kubelet.in_use import IN_USE
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,8 @@ class NodeDriver:
                     tasks.create_task(self._recorder.run())
                     tasks.create_task(self._cleaning())
                     if self._sources.laid_out is not None:
+                        if self._sources.laid_out.link is not None:  # what claims hold, their allocations say
+                            self._sources.laid_out.link.annotate(IN_USE, None)
                         tasks.create_task(self._sources.laid_out.run())
             finally:
                 await self._endpoint.close()

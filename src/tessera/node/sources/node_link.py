@@ -153,6 +153,7 @@ class NodeLink:
         self._changed = changed or asyncio.Event()
         self._seen: Metadata | None = None
         self._report: Report | None = None
+        self._more: dict[str, str | None] = {}  # annotations that are no part of the report
         self._news = asyncio.Event()
         sink = Sink(_read, self.replace, self.upsert, self.delete)
         self._reflector = Reflector(client, NODES.named(name), sink)
@@ -167,6 +168,12 @@ class NodeLink:
         """From now on the node should have these labels and annotations."""
         if report != self._report:
             self._report = report
+            self._news.set()
+
+    def annotate(self, name: str, value: str | None) -> None:
+        """From now on the node should have this annotation besides; None: it should not."""
+        if (name, value) not in self._more.items():
+            self._more[name] = value
             self._news.set()
 
     @property
@@ -212,6 +219,7 @@ class NodeLink:
         # a report about an earlier text is no answer to this one, which is about to be looked at
         if seen is None or report is None or report.desired != text_of(self.desired):
             return
+        report = replace(report, annotations={**report.annotations, **self._more})
         patch = report.patch(seen.labels or {}, seen.annotations or {})
         if not patch:
             return

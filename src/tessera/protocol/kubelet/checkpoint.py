@@ -37,12 +37,17 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
 
 def allocated(data: bytes) -> frozenset[tuple[str, str]]:
     """What containers have, by resource and id."""
-    return frozenset(
-        (entry.resource_name, device_id)
+    return frozenset(pods(data))
+
+
+def pods(data: bytes) -> dict[tuple[str, str], str]:
+    """The same, with the UIDs of the containers' pods."""
+    return {
+        (entry.resource_name, device_id): entry.pod_uid
         for entry in _decoded(data).pod_device_entries or ()
         for ids in entry.device_ids.values()
         for device_id in ids
-    )
+    }
 
 
 def registered(data: bytes) -> frozenset[tuple[str, str]]:

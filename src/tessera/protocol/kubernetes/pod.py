@@ -183,7 +183,7 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
     except InvalidObject as error:
         raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
     deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
-    use = pod_use(pod, status.phase, deleted=deleted, created=created, keep=keep)
+    use = pod_use(pod, status.phase, deleted=deleted, created=created, uid=metadata.uid, keep=keep)
     return replace(use, where=one.spec.placement()) if where and where(use) else use
 
 

@@ -27,6 +27,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, name
 from tessera.core.mig.placement import Wish, every_place
 from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.objects import ABSENT, Part, decoder, seconds
 from tessera.protocol.mig import documents
@@ -65,6 +66,7 @@ class GpuNode:
     labelled: Counts = ()  # MIG devices that GPU Feature Discovery counts, by resource
     offered: Counts = ()  # GPUs and MIG devices that the node has, healthy or not; shares only where it is not known of how many
     by_mig_manager: bool = False  # NVIDIA's mig-manager cuts the cards, not who reads the annotation
+    in_use: str | None = None  # which devices pods hold, as Tessera's device plugin writes it
 
     @property
     def is_changing(self) -> bool:
@@ -99,6 +101,7 @@ def gpu_node(node: NodeIn) -> GpuNode:
         offered=_offered(node, labelled),
         by_mig_manager=labels.get(BY_MIG_MANAGER) == "true"
         or (PARTED_CONFIG in labels and RUNAI_CONFIG not in annotations),
+        in_use=annotations.get(IN_USE),
     )
 
 

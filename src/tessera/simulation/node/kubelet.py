@@ -56,6 +56,7 @@ class Kubelet:
         self.plugins: dict[str, Plugin] = {}
         self.devices: dict[str, dict[str, bool]] = {}  # resource → id → healthy
         self.pods: dict[str, dict[str, Held]] = {}  # namespace/name → container → what it holds
+        self.uids: dict[str, str] = {}  # namespace/name → UID, as far as it was told
         self.unknown: set[str] = set()  # pods that run and that it has not heard of since it started
         # like `pods`, with init containers and pods that ended
         self._allocated: dict[str, dict[str, Held]] = {}
@@ -283,7 +284,7 @@ class Kubelet:
     def _write_checkpoint(self) -> None:
         self._note()
         entries = [
-            checkpoint.CheckpointEntry(pod, container, resource, {"-1": ids})
+            checkpoint.CheckpointEntry(self.uids.get(pod, pod), container, resource, {"-1": ids})
             for pod, containers in self._allocated.items()
             for container, held in containers.items()
             for resource, ids in held.items()

@@ -125,6 +125,7 @@ class SimulatedNode:
 
     async def _admit(self, stored: Stored) -> None:
         key, name = stored.key, "/".join(stored.key)
+        self.kubelet.uids[name] = self._uids[key]
         try:
             pod = read_pod(stored)
             claimed = uses(stored.document)

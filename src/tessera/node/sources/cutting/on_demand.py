@@ -82,7 +82,7 @@ class OnDemandSource:
         self._profiles = frozenset(profiles)
         self._switch_mode = switch_mode
         self._clock = clock
-        self._link = NodeLink(client, node, changed) if client else None
+        self.link = NodeLink(client, node, changed) if client else None
         self._neighbours = Neighbours(client, node, clock)
         self._journal = Journal(state_dir / "cut", boot_id)
         self._jobs = AwaitedJobs(driver, self._journal, Lock(state_dir / "cut" / "lock"), clock)
@@ -97,8 +97,8 @@ class OnDemandSource:
     async def run(self) -> None:
         """Follow the node and write reports to it until cancelled."""
         try:
-            if self._link is not None:
-                await self._link.run()
+            if self.link is not None:
+                await self.link.run()
             else:
                 await asyncio.Event().wait()
         finally:
@@ -125,17 +125,17 @@ class OnDemandSource:
 
     def report(self, result: Transition | NotPublished) -> None:
         """Refuse any layout that the node asks for, and say what its cards are."""
-        if self._link is None or not self._link.heard:
+        if self.link is None or not self.link.heard:
             return
         cards = [self._products[card.uuid] for card in self._gpus.cards if card.uuid in self._products]
         decided = refused(
-            self._link.desired, NodeLayout(tuple(CardLayout(product) for product in cards)), "nvml"
+            self.link.desired, NodeLayout(tuple(CardLayout(product) for product in cards)), "nvml"
         )
         status = decided.status(result)
         self._metrics.layout(status.state)
         self.status = status
         labels = gpu_labels(decided.layout, Strategy.MIXED)
-        self._link.report(report_with({}, labels, decided.desired, status))
+        self.link.report(report_with({}, labels, decided.desired, status))
 
     # what is asked of real cards that claims cut
 

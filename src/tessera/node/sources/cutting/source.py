@@ -85,7 +85,7 @@ class CutSource:
         self._switch_mode = switch_mode
         self._metrics = metrics
         self._layout_file = layout_file
-        self._link = NodeLink(client, node, changed) if client and not layout_file else None
+        self.link = NodeLink(client, node, changed) if client and not layout_file else None
         self._neighbours = Neighbours(client, node, clock)
         self._lock = Lock(state_dir / "cut" / "lock")
         self._journal = Journal(state_dir / "cut", boot_id)
@@ -104,8 +104,8 @@ class CutSource:
     async def run(self) -> None:
         """Follow the node and write reports to it until cancelled."""
         try:
-            if self._link is not None:
-                await self._link.run()
+            if self.link is not None:
+                await self.link.run()
         finally:
             self._lock.release()
 
@@ -152,11 +152,11 @@ class CutSource:
             log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
             self.status = status
         news = (decided, status, self._published, tuple(cards))
-        if self._link is not None and self._published is not None and news != self._reported:
+        if self.link is not None and self._published is not None and news != self._reported:
             self._reported = news
             mapping = mapping_with(self._published, self._products)
             labels = gpu_labels(layout_with(cards, self._products, self._published), Strategy.MIXED)
-            self._link.report(report_with(mapping, labels, decided.desired, status))
+            self.link.report(report_with(mapping, labels, decided.desired, status))
 
     def use(self, held: Collection[Key]) -> tuple[CardUse, ...]:
         """The cards as they are cut now, and which of their devices are among these that pods hold."""
@@ -179,13 +179,13 @@ class CutSource:
 
     async def _decide(self) -> None:
         before = self._decided
-        self._decided = decide(self._layouts, self._link, self._layout_file, before)
+        self._decided = decide(self._layouts, self.link, self._layout_file, before)
         if self._decided is None:
             raise SourceFailed("the layout of the cards is not known yet")
         if before is None or before.desired != self._decided.desired:
             self._cuts.forget()
         self._objection = self._lock.objection() or await self._neighbours.objection(
-            self._link.labels if self._link else {}
+            self.link.labels if self.link else {}
         )
 
     def _goals(self) -> dict[str, Cut]:

@@ -61,7 +61,7 @@ class SimulatedSource:
         self._strategy = configuration.strategy
         self._metrics = metrics
         self._layout_file = layout_file
-        self._link = NodeLink(client, node, changed) if client and not layout_file else None
+        self.link = NodeLink(client, node, changed) if client and not layout_file else None
         self._layouts = Layouts(
             configuration.cards, configuration.strategy, state_dir / "layout", configuration.layout
         )
@@ -72,8 +72,8 @@ class SimulatedSource:
 
     async def run(self) -> None:
         """Follow the node and write reports to it until cancelled; without a cluster there is nothing to do."""
-        if self._link is not None:
-            await self._link.run()
+        if self.link is not None:
+            await self.link.run()
 
     def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Of the devices of the last run, those that may still be there: any."""
@@ -109,10 +109,10 @@ class SimulatedSource:
             log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
             self.status = status
         news = (decided, status, self._there)
-        if self._link is not None and self._there is not None and news != self._reported:
+        if self.link is not None and self._there is not None and news != self._reported:
             self._reported = news
             layout, leaving = self._there.layout, self._there.leaving
-            self._link.report(report_of(self._node, layout, leaving, self._strategy, decided.desired, status))
+            self.link.report(report_of(self._node, layout, leaving, self._strategy, decided.desired, status))
 
     def use(self, held: Collection[tuple[str, str]]) -> tuple[CardUse, ...]:
         """The cards as they are cut now, and which of their devices are among these that pods hold."""
@@ -129,5 +129,5 @@ class SimulatedSource:
 
     def _decide(self) -> Decided | None:
         if self._configuration.dynamic is not None:
-            return self._layouts.refuse(self._link.desired if self._link else None)
-        return decide(self._layouts, self._link, self._layout_file, self._decided)
+            return self._layouts.refuse(self.link.desired if self.link else None)
+        return decide(self._layouts, self.link, self._layout_file, self._decided)

@@ -1,0 +1,94 @@
+"""Which devices of a node pods hold, as its device plugin says it, and when that is believed.
+
+The plugin names a device by its card and its place there (`1g.18gb@4`; a whole card is `gpu`), and the pod that holds it by the
+beginning of its UID. A pod keeps its devices for as long as it lives. So what is said of a resource is true, however old it is, if by the
+API just these pods hold just so many of it. Where a pod has come or gone since, or the pod of a device is not known, nothing is believed.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessera.core.devices.capacity import POD, PodUse, share
+from tessera.core.devices.device import Device
+from tessera.core.errors import InvalidInput
+from tessera.core.gpu_names import WHOLE_GPU
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.layout import WHOLE, Slot, Strategy
+from tessera.core.mig.profile import MigProfile
+
+Published = Mapping[int, Mapping[str, str]]  # card → place → pod; an empty text: it is not known which
+Placed = tuple[int, str]  # card and place
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held of a node: devices that are known, and resources of which any device may be held."""
+
+    resources: frozenset[str]
+    slots: frozenset[Slot] = frozenset()
+
+
+@lru_cache(maxsize=1024)
+def resource_at(place: str, strategy: Strategy) -> str | None:
+    """The resource that a device at this place is one of; None: the place is none."""
+    if place == WHOLE or strategy is not Strategy.MIXED:
+        return WHOLE_GPU
+    try:
+        return MigProfile.parse(place.partition("@")[0]).resource
+    except InvalidInput:
+        return None
+
+
+def published(devices: Iterable[Device], pods: Mapping[tuple[str, str], str]) -> Published:
+    """Which of these devices are held by pods, whose UIDs are given by resource and id; what is on no card is left out."""
+    found: dict[int, dict[str, str]] = {}
+    for one in devices:
+        if one.place and one.key in pods:
+            place = f"{one.model.profile}@{one.place.span.start}" if one.model.profile else WHOLE
+            found.setdefault(one.place.card.index, {})[place] = pods[one.key][:POD]
+    return found
+
+
+def said_of(published: Published, strategy: Strategy) -> dict[str, dict[Placed, str]]:
+    """The same by resource: which devices are held, and by which pods. What is no place is under an empty name."""
+    said: dict[str, dict[Placed, str]] = {}
+    for card, places in published.items():
+        for place, pod in places.items():
+            said.setdefault(resource_at(place, strategy) or "", {})[card, place] = pod
+    return said
+
+
+def agrees(said: Mapping[Placed, str], shares: int) -> bool:
+    """Whether just these pods hold just so many devices of a resource by the API, too, where that is the sum of their shares."""
+    pods = Counter(said.values())
+    return "" not in pods and sum(share(pod, number) for pod, number in pods.items()) == shares
+
+
+def believed(
+    published: Published,
+    strategy: Strategy,
+    places: Mapping[Placed, Slot],
+    resources: Collection[str],
+    shares: Callable[[str], int],
+) -> Held:
+    """What pods hold of a node with devices at these places: by the API of these resources, with these shares."""
+    said, slots, doubted = said_of(published, strategy), set[Slot](), set[str]()
+    for resource in {*said, *resources}:
+        some = said.get(resource, {})
+        if some.keys() <= places.keys() and agrees(some, shares(resource)):
+            slots |= {places[one] for one in some}
+        else:
+            doubted.add(resource)
+    return Held(frozenset(doubted), frozenset(slots))
+
+
+def sums_of(uses: Iterable[PodUse]) -> dict[str, int]:
+    """For each resource the sum of what the pods of a node hold of it by the API; see `share`."""
+    sums = Counter[str]()
+    for use in uses:
+        for resource, amount in use.amounts.items():
+            if is_any_gpu(resource):
+                sums[resource] += share(use.uid, int(amount.value))
+    return sums
