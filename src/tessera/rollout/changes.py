@@ -94,6 +94,13 @@ class Surroundings:
             return f"claims hold devices of it, which mig-manager may clear: {first_of([*by], _MOST_NAMED)}"
         return ""
 
+    def not_written(self, change: Change) -> str:
+        """Why mig-manager cannot be given the configuration of a change; empty where it can, or has it."""
+        manager = self.manager
+        if not change.entries or manager is None or not manager.owned:
+            return ""
+        return f"{manager} has no configuration that gives this layout, and the operator owns it: use one of your own"
+
     def configurations(self) -> Mapping[str, tuple[LayoutEntry, ...]]:
         """What mig-manager has; `InvalidInput` where that is not known."""
         if self.manager is None:

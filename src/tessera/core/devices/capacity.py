@@ -42,6 +42,8 @@ class PodUse:
     claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
     rejected: bool = False  # it was never created; its name is that of its workload, `deployment/web`
     uid: str = ""
+    priority: int = 0  # read where `where` is
+    gated: bool = False  # it has scheduling gates: it waits for something else first
 
     @property
     def missed(self) -> dict[MigProfile, int]:

@@ -78,6 +78,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     state: str = ""  # the state of the old layout
     cordoned: bool = False  # the node was cordoned before, and stays so
     drain: bool = False  # evict the pods that hold devices which go
+    auto: bool = False  # the autopilot decided it: no pod is waited for
     touched: tuple[str, ...] | None = None  # the resources of which devices go; None: any may
     offered: dict[str, int] = {}  # what the node had
     expected: dict[str, int] | None = None  # what it will have; None: unknown

@@ -40,6 +40,9 @@ from tessera.rollout.machine.values import (
 from tessera.rollout.progress import progress_of
 from tessera.rollout.writing import paused
 
+_SETTLES: Final = (
+    2.0  # seconds after a cordon in which pods may still come that the scheduler had placed already
+)
 _MEANWHILE: Final = "another client changed {} meanwhile; left as it is"
 
 
@@ -49,14 +52,15 @@ def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float
         owner,
         Phase.CORDONED,
         now,
-        now + how.drain_timeout,
+        now if how.auto else now + how.drain_timeout,
         how.timeout,
         change.after,
         change.before,
         label=change.label,
         state=change.state,
         cordoned=seen.cordoned,
-        drain=how.drain,
+        drain=how.drain and not how.auto,
+        auto=how.auto,
         touched=None if change.removed is None else tuple(sorted(change.removed)),
         offered=dict(change.offered),
         expected=None if change.expected is None else dict(change.expected),
@@ -179,6 +183,8 @@ def _cordoned(turn: _Turn) -> NextStep:
         ending = {f"{one.namespace}/{one.name}" for one in seen.uses if one.ending}
         pods = tuple(dict.fromkeys(one.pod for one in found if one.pod not in ending))
         return Evict(pods, reason) if record.drain and pods else Waiting(reason)
+    if record.auto and turn.now < record.since + _SETTLES:
+        return Waiting("the scheduler may have chosen it for a pod just now")
     late = turn.now + LATE if record.label and record.after.startswith(OURS) else 0.0
     if record.before == record.after and record.label:  # mig-manager acts on a change only
         moved = turn.moved(Phase.RETRYING, record.timeout, late=late)
