@@ -193,11 +193,8 @@ def _figures(subject: str, case: Case, seed: int) -> dict[str, dict[str, float]]
 def _code(subject: str) -> str:
     """The code that a subject's figures depend on, by its contents."""
     top = Path(tessera.__file__).parent
-    files = [
-        *(top / "simulation/days").glob("*.py"),
-        *(top / "simulation/recuts").glob("*.py"),
-        *(top / "core/mig").glob("*.py"),
-    ]
+    files = [*(top / "simulation/days").glob("*.py"), *(top / "simulation/recuts").glob("*.py")]
+    files += [top / "core/mig/geometry.py", top / "core/mig/placement.py"]
     if subject in _BY_POLICY:
         files += [*(top / "core/autopilot").glob("*.py"), *(top / "core/planning").glob("*.py")]
     else:
