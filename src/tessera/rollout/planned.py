@@ -69,7 +69,7 @@ def recut_change(
     change = layout_change(node, offered, uses, replace(known.layout, cards=tuple(cards)), known, around)
     if why := change.refused or around.not_written(change):
         raise NotNow(why)
-    if held := holders(uses, change.touched):
+    if held := holders(uses, change.going, gpus):
         raise NotNow(f"pods hold devices that would go: {named(held)}")
     return change
 

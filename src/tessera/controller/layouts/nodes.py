@@ -230,7 +230,8 @@ class NodeRollouts:
         change = judge(seen.node, layout, whole, seen.offered, seen.uses).change
         if change is None:
             return None
-        held = holders(seen.uses, change.touched) if layout.spec.rollout.when_in_use == "Skip" else []
+        skips = layout.spec.rollout.when_in_use == "Skip"
+        held = holders(seen.uses, change.going, seen.gpus) if skips else []
         why = change.refused or (f"skipped while pods hold devices of it: {named(held)}" if held else "")
         if why:
             self._put_off[seen.name] = self._clock.now() + _PUT_OFF, why
