@@ -258,17 +258,23 @@ def test_claims_are_prepared_over_the_socket() -> None:
     run(story)
 
 
+@asynccontextmanager
+async def health_told(found: Cluster, service: str) -> AsyncIterator[Any]:
+    """The stream on which the kubelet hears of devices that are ill, or well again."""
+    method = messages.WATCH_HEALTH[service]
+    async with grpc.aio.insecure_channel(f"unix:{await found.registered()}") as channel:
+        stream: Any = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
+        yield stream
+        stream.cancel()
+
+
 def test_an_ill_device_is_tainted_and_told() -> None:
     """The scheduler keeps away, the kubelet and an Event say why; well again, both hear that."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:
             await found.until(lambda: found.slices)
-            socket = await found.registered()
-            method = messages.WATCH_HEALTH[messages.HEALTH_SERVICES[1]]
-            stream: Any
-            async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-                stream = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
+            async with health_told(found, messages.HEALTH_SERVICES[1]) as stream:
                 first = await stream.read()
                 assert {one.health for one in first.devices} == {health.HEALTHY}
                 (root / "faults").write_text("card 0: fell off the bus\n")
@@ -281,7 +287,6 @@ def test_an_ill_device_is_tainted_and_told() -> None:
                 (root / "faults").unlink()
                 assert {one.health for one in (await stream.read()).devices} == {health.HEALTHY}
                 await found.until(lambda: not found.taints)
-                stream.cancel()
 
     run(story)
 
@@ -292,11 +297,7 @@ def test_health_is_told_without_an_api_server() -> None:
     async def story(root: Path) -> None:
         async with cluster(root) as found:
             await found.until(lambda: found.slices)
-            socket = await found.registered()
-            method = messages.WATCH_HEALTH[messages.HEALTH_SERVICES[0]]
-            stream: Any
-            async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-                stream = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
+            async with health_told(found, messages.HEALTH_SERVICES[0]) as stream:
                 await stream.read()
                 found.server.intercept = lambda request: Response(b"{}", 500)
                 (root / "faults").write_text("card 0: fell off the bus\n")
@@ -304,7 +305,6 @@ def test_health_is_told_without_an_api_server() -> None:
                 assert not found.taints
                 found.server.intercept = found.answer_for_claims
                 await found.until(lambda: found.taints)
-                stream.cancel()
 
     run(story)
 
