@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +17,7 @@ from e2e.cluster.api import Object
 from e2e.cluster.client import Client, condition_of
 from e2e.cluster.processes import until
 from e2e.command import Running
+from e2e.line import Line
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.product import product_named
 from tessera.protocol.mig import documents as mig
@@ -69,9 +71,13 @@ def definitions(cluster: Client, folder: Path, **values: Any) -> Iterator[None]:
     cluster.wait_gone(_DEFINITIONS, name)
 
 
-def start_controller(folder: Path, number: int = 0, metrics: str = "none", lease: str = "") -> Running:
-    """`tessera controller --layouts` with the rights that the chart gives it; `lease`: other times of its Lease."""
+def start_controller(
+    folder: Path, number: int = 0, metrics: str = "none", lease: str = "", line: Line | None = None
+) -> Running:
+    """`tessera controller --layouts` with the rights that the chart gives it; `lease`: other times of its Lease, `line`: its way to the API server."""
     config = folder / "kubeconfig-of-the-controller"
+    if line is not None:
+        config = line.kubeconfig(folder / f"kubeconfig-{number}")
     options = [f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text"]
     options += [f"--lease={lease}"] if lease else []
     log = folder / f"controller-{number}.log"
@@ -80,25 +86,29 @@ def start_controller(folder: Path, number: int = 0, metrics: str = "none", lease
 
 
 class Replicas:
-    """Two replicas of the controller, whose Lease holds for three seconds. The one that leads is killed and replaced, or stopped for a while."""
+    """Two replicas of the controller, whose Lease holds for three seconds. The one that leads is killed and replaced, stopped for a while, or cut off."""
 
     def __init__(self, folder: Path) -> None:
-        self.kills = self.stops = 0
+        self.kills = self.stops = self.cuts = 0
         self._folder = folder
         self._started = 0
-        self._running = [self._start(), self._start()]
+        self._running: dict[Running, Line] = {}
+        self._start()
+        self._start()
 
-    def _start(self) -> Running:
+    def _start(self) -> None:
         self._started += 1
+        line = Line(self._folder / "kubeconfig-of-the-controller")
         lease = '{"duration": 3, "deadline": 2, "retry": 0.4}'
-        return start_controller(self._folder, self._started, lease=lease)
+        self._running[start_controller(self._folder, self._started, lease=lease, line=line)] = line
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self._running:
+        for one, line in self._running.items():
             one.kill()
+            line.close()
             print(f"--- {one.log.name}\n{one.log.read_text()[-3000:]}")  # pytest shows it with a failure
 
     def leader(self, *others: Running) -> Running:
@@ -111,26 +121,49 @@ class Replicas:
         one = self.leader()
         time.sleep(seconds)
         one.kill()
+        self._running.pop(one).close()
         self.kills += 1
-        self._running.remove(one)
-        self._running.append(self._start())
+        self._start()
 
     def stop(self, seconds: float, meanwhile: float) -> None:
         """Stop the leader after so long, until the other one has led for a while: then both believe to lead."""
-        one = self.leader()
+        hold, let_go = (partial(_send, number) for number in (signal.SIGSTOP, signal.SIGCONT))
+        self._without_leader(hold, let_go, seconds, meanwhile)
+        self.stops += 1
+
+    def cut_off(self, seconds: float, meanwhile: float) -> None:
+        """Hold what the leader sends after so long, until the other one has led for a while: then it arrives."""
+        lines = self._running
+        self._without_leader(
+            lambda one: lines[one].hold(), lambda one: lines[one].let_go(), seconds, meanwhile
+        )
+        self.cuts += 1
+
+    def _without_leader(
+        self,
+        hold: Callable[[Running], None],
+        let_go: Callable[[Running], None],
+        seconds: float,
+        meanwhile: float,
+    ) -> None:
+        self.leader()
         time.sleep(seconds)
-        one.process.send_signal(signal.SIGSTOP)
+        one = self.leader()
         said = one.log.read_text().count(_LOST)
+        hold(one)
         try:
             self.leader(one)
             time.sleep(meanwhile)
         finally:
-            one.process.send_signal(signal.SIGCONT)
+            let_go(one)
         one.until(lambda: one.log.read_text().count(_LOST) > said, what="the old leader's end")
-        self.stops += 1
 
 
 _LEADS, _LOST = "leading as", "not leading any more"
+
+
+def _send(number: int, one: Running) -> None:
+    one.process.send_signal(number)
 
 
 def _leads(one: Running) -> bool:

@@ -31,7 +31,7 @@ MIG = "nvidia.com/mig-"
 HALF = MIG + "3g.71gb"
 # `make e2e-soak` takes more of each
 COUNT = int(os.environ.get("TESSERA_E2E_NODES", "8"))
-LEADERS = int(os.environ.get("TESSERA_E2E_LEADERS", "4"))
+LEADERS = int(os.environ.get("TESSERA_E2E_LEADERS", "3"))
 SEED = int(os.environ.get("TESSERA_E2E_SEED", "29"))
 AT_ONCE = 2 if COUNT < 10 else 3
 
@@ -272,7 +272,7 @@ def test_kubectl_habits_beside_a_controller(control_plane: Client, installed: Pa
 def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
     control_plane: Client, installed: Path, pool: str
 ) -> None:
-    """Eight nodes, two at a time (20 and three in the soak), with the chart's rights and policies, while leaders are killed and stopped at random.
+    """Eight nodes, two at a time (20 and three in the soak), with the chart's rights and policies, while leaders are killed, stopped and cut off at random.
 
     One node does not take the layout, and stops the rest until it is tried again; one dies and one is deleted in the middle; one is in use by a pod whose
     budget refuses its eviction at first. Seen by a watch: never more are cordoned than may be, none is left so, and each is cut once by each of its rollouts.
@@ -302,13 +302,14 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
         cutter.at_cordon[goes] = lambda: cluster.remove_node(goes)
 
         def interrupt() -> None:
-            if replicas.stops < replicas.kills // 3:
-                replicas.stop(chance.uniform(0.0, 1.0), chance.uniform(0.0, 2.0))
-            else:
+            if replicas.stops + replicas.cuts >= replicas.kills:
                 replicas.kill(chance.uniform(0.0, 2.0))
+            else:
+                way = replicas.stop if replicas.stops == replicas.cuts else replicas.cut_off
+                way(chance.uniform(0.0, 1.0), chance.uniform(0.0, 2.0))
 
         def interrupted_until(condition: Callable[[], object], what: str) -> None:
-            """Kill and stop leaders until the condition holds, or enough were killed."""
+            """Kill, stop and cut off leaders until the condition holds, or enough were killed."""
             while not condition() and replicas.kills < LEADERS:
                 interrupt()
             cluster.wait(lambda: bool(condition()), what=what)
@@ -360,10 +361,11 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
         assert cutter.cuts == expected
         assert [cutter.begun[name] for name in names] == [1 + (name in (fails, dies)) for name in names]
 
-        rest, number = [name for name in names if name != goes], 0
+        rest, number, rollouts = [name for name in names if name != goes], 0, cutter.begun.total()
         while replicas.kills < LEADERS:  # with other layouts, as long as there are leaders to kill
             number += 1
             cutter.cuts.clear()
+            cutter.begun.clear()
             change = {"spec": {"layouts": [{"perCard": {"1g.18gb": 1 + number % 7}}]}}
             generation = cluster.api.patch(f"{LAYOUTS}/{pool}", change)["metadata"]["generation"]
 
@@ -375,7 +377,9 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
             assert sorted((name, cut) for (name, _), cut in cutter.cuts.items()) == [
                 (name, 1) for name in rest
             ]
-        said = f"{replicas.kills} leaders killed, {replicas.stops} stopped; {cutter.begun.total()} rollouts on {COUNT} nodes"
+            assert cutter.begun == dict.fromkeys(rest, 1)
+            rollouts += len(rest)
+        said = f"{replicas.kills} leaders killed, {replicas.stops} stopped, {replicas.cuts} cut off; {rollouts} rollouts on {COUNT} nodes"
         print(f"{said}, {cutter.most_cordoned} cordoned at most; layouts: {1 + number}; seed {SEED}")
         assert cutter.most_cordoned == AT_ONCE
     for name in rest:

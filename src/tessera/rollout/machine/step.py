@@ -25,7 +25,7 @@ from tessera.protocol.mig.rollouts import (
 )
 from tessera.rollout.attempt import ENDED, LATE, NO_CONFIGURATION, TO_CLEAR, TO_COME_BACK, Attempt
 from tessera.rollout.change import Change, value_of
-from tessera.rollout.in_use import SAID_WITHIN, Going, holders, named
+from tessera.rollout.in_use import holders, named
 from tessera.rollout.machine.values import (
     Evict,
     How,
@@ -40,9 +40,6 @@ from tessera.rollout.machine.values import (
 from tessera.rollout.progress import progress_of
 from tessera.rollout.writing import paused
 
-_SETTLES: Final = (
-    2.0  # seconds after a cordon in which pods may still come that the scheduler had placed already
-)
 _MEANWHILE: Final = "another client changed {} meanwhile; left as it is"
 
 
@@ -52,17 +49,15 @@ def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float
         owner,
         Phase.CORDONED,
         now,
-        now if how.auto else now + how.drain_timeout,
+        now + how.drain_timeout,
         how.timeout,
         change.after,
         change.before,
         label=change.label,
         state=change.state,
         cordoned=seen.cordoned,
-        drain=how.drain and not how.auto,
-        auto=how.auto,
+        drain=how.drain,
         touched=None if change.removed is None else tuple(sorted(change.removed)),
-        places=None if change.places is None else dict(change.places),
         offered=dict(change.offered),
         expected=None if change.expected is None else dict(change.expected),
     )
@@ -70,9 +65,18 @@ def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float
 
 
 def fence(seen: NodeSnapshot, owner: Owner, now: float) -> Patch:
-    """Change a node that has a slot and no rollout, so that whoever would still cordon it by that slot fails."""
-    end = RolloutEnd(owner, "", Result.NOT_BEGUN, now)
-    return _patch(seen, None, "its slot is given back", annotations={RESULT: written(end)})
+    """Change a node that has a slot and no rollout, so that whoever would still cordon it by that slot fails. Why the last rollout failed stays."""
+    end = seen.end or RolloutEnd(owner, "", Result.NOT_BEGUN, now)
+    return _patch(
+        seen, None, "its slot is given back", annotations={RESULT: written(replace(end, fenced=now))}
+    )
+
+
+def unfence(seen: NodeSnapshot) -> Patch | None:
+    """Remove what `fence` wrote, where it says nothing else."""
+    if seen.end is None or seen.end.result is not Result.NOT_BEGUN:
+        return None
+    return _patch(seen, None, "", annotations={RESULT: None})
 
 
 def step(seen: NodeSnapshot, now: float, *, cancelled: str = "") -> Step:
@@ -175,20 +179,15 @@ def _cordoned(turn: _Turn) -> NextStep:
     if not seen.ready:
         reason = "the node is not ready"
         return turn.finish(Result.NOT_READY, reason) if turn.late else Waiting(reason)
-    going = Going(None if record.touched is None else frozenset(record.touched), record.places)
-    if found := holders(seen.uses, going, seen.gpus):
+    touched = None if record.touched is None else frozenset(record.touched)
+    if found := holders(seen.uses, touched):
         which = named(found) + (f"; {seen.refused}" if seen.refused else "")
         if turn.late:
             return turn.finish(Result.IN_USE, f"pods still hold devices that would go: {which}")
         reason = f"waiting for pods that hold devices which go: {which}"
         ending = {f"{one.namespace}/{one.name}" for one in seen.uses if one.ending}
-        all_said = turn.now >= record.since + SAID_WITHIN
-        pods = tuple(
-            dict.fromkeys(one.pod for one in found if one.pod not in ending and (one.sure or all_said))
-        )
+        pods = tuple(dict.fromkeys(one.pod for one in found if one.pod not in ending))
         return Evict(pods, reason) if record.drain and pods else Waiting(reason)
-    if record.auto and turn.now < record.since + _SETTLES:
-        return Waiting("the scheduler may have chosen it for a pod just now")
     late = turn.now + LATE if record.label and record.after.startswith(OURS) else 0.0
     if record.before == record.after and record.label:  # mig-manager acts on a change only
         moved = turn.moved(Phase.RETRYING, record.timeout, late=late)

@@ -8,7 +8,15 @@ from typing import Any
 from tessera.core.devices.capacity import PodUse
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
-from tessera.protocol.mig.rollouts import ROLLOUT, Result, RolloutRecord, read_record
+from tessera.protocol.mig.rollouts import (
+    RESULT,
+    ROLLOUT,
+    Result,
+    RolloutEnd,
+    RolloutRecord,
+    read_end,
+    read_record,
+)
 from tessera.rollout.progress import offered_by
 
 
@@ -49,6 +57,12 @@ class NodeSnapshot:
         text = (self.node.metadata.annotations or {}).get(ROLLOUT)
         return None if text is None else read_record(text)
 
+    @property
+    def end(self) -> RolloutEnd | None:
+        """How the last rollout ended, where it did not end well."""
+        text = (self.node.metadata.annotations or {}).get(RESULT)
+        return None if text is None else read_end(text)
+
 
 @dataclass(frozen=True, slots=True)
 class How:
@@ -57,7 +71,6 @@ class How:
     drain: bool = False
     drain_timeout: float = 1800.0  # for pods to let go
     timeout: float = 600.0  # for the node to show its layout
-    auto: bool = False  # the autopilot decided it: no pod is waited for
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from tessera.core.errors import TesseraError
+from tessera.protocol.kubernetes.objects import moment
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, ResourceType
 
 Document = dict[str, Any]
@@ -104,7 +105,7 @@ class Store:
 
     def now(self) -> str:
         """This moment, as the API writes it."""
-        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return moment(self._now().timestamp())
 
     def get(self, kind: ResourceType, name: str, namespace: str = "") -> Stored:
         """One object, or NotFound."""
