@@ -4,8 +4,6 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 READY  := $(VENV)/.ready
-# Whatever the shell says, bytecode is kept: else every process compiles every module anew, and pytest rewrites every test.
-export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test docs screenshots soak chaos fuzz check format e2e e2e-soak cluster-up cluster-down deploy image bench bench-check lock proto clean

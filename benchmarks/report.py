@@ -6,6 +6,7 @@ from typing import Final
 
 from benchmarks import (
     autopilot,
+    autopilot_page,
     cards,
     connections,
     decision,
@@ -77,7 +78,7 @@ _BASES: Final = {  # what the others are compared with, in each table
 
 
 def write(results: Results) -> None:
-    """Write the report and its pictures."""
+    """Write the report and its pictures, and what pages say by the record."""
     PLOTS.mkdir(exist_ok=True)
     pictures = list(_draw(results))
     parts = [_HEAD, _machine(results), _aims(results), limit.section(results)]
@@ -90,6 +91,7 @@ def write(results: Results) -> None:
             f"![{_PICTURES[name][2]}](plots/{name})\n" for name in pictures if _PICTURES[name][0] == run
         ]
     FILE.write_text("\n".join(parts))
+    autopilot_page.write(results)
 
 
 def _machine(results: Results) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from e2e.cluster import ClusterWithNode
 from e2e.cluster.client import Client
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.processes import until
@@ -44,6 +45,18 @@ def account_kubeconfig(cluster: Client, namespace: str, folder: Path, account: s
     file = folder / "kubeconfig-of-an-account"
     file.write_text(json.dumps(document))
     return file
+
+
+def node_options(cluster: ClusterWithNode, config: Path, folder: Path) -> Sequence[str]:
+    """For what runs on the cluster's node, as a process on this machine; what it remembers is in the folder."""
+    return (
+        f"--config={config}",
+        f"--node-name={cluster.node_name}",
+        f"--kubelet-dir={cluster.kubelet_dir}",
+        f"--cdi-dir={cluster.cdi_dir}",
+        f"--state-dir={folder / 'state'}",
+        f"--kubeconfig={cluster.kubeconfig}",
+    )
 
 
 class Running:

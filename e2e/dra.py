@@ -8,7 +8,7 @@ from pathlib import Path
 
 from e2e.cluster import BUSYBOX, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import ApiError, Object
-from e2e.command import Running
+from e2e.command import Running, node_options
 from tessera.core.devices.device import Card, Device, DeviceType, Model, Place, Span
 from tessera.core.devices.preference import blocks_of
 from tessera.core.mig.geometry import Product
@@ -43,12 +43,7 @@ def start(
     """The driver of the cluster's node, as a process on this machine."""
     return Running(
         "dra-driver",
-        f"--config={config}",
-        f"--node-name={cluster.node_name}",
-        f"--kubelet-dir={cluster.kubelet_dir}",
-        f"--cdi-dir={cluster.cdi_dir}",
-        f"--state-dir={tmp_path / 'state'}",
-        f"--kubeconfig={cluster.kubeconfig}",
+        *node_options(cluster, config, tmp_path),
         "--log-format=text",
         *options,
         log=tmp_path / f"{name}.log",

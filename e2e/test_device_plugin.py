@@ -9,7 +9,7 @@ from typing import Any
 
 from e2e.cluster import BUSYBOX, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
-from e2e.command import Running
+from e2e.command import Running, node_options
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 GPU = "device.example.com/gpu"
@@ -24,12 +24,7 @@ def plugin(cluster: ClusterWithNode, tmp_path: Path, config: Path, *options: str
     cluster.wait_for_node(cluster.node_name, lambda node: not _devices(node))
     return Running(
         "device-plugin",
-        f"--config={config}",
-        f"--node-name={cluster.node_name}",
-        f"--kubelet-dir={cluster.kubelet_dir}",
-        f"--cdi-dir={cluster.cdi_dir}",
-        f"--state-dir={tmp_path / 'state'}",
-        f"--kubeconfig={cluster.kubeconfig}",
+        *node_options(cluster, config, tmp_path),
         *options,
         log=tmp_path / "device-plugin.log",
     )

@@ -21,7 +21,7 @@ from e2e.cluster import ClusterWithNode, program
 from e2e.cluster.api import Api, Object
 from e2e.cluster.client import condition_of
 from e2e.cluster.processes import until
-from e2e.command import Running, tessera
+from e2e.command import Running, node_options, tessera
 from e2e.layouts import LAYOUTS, kept, mig_layout
 from e2e.nvidia import NVML, Driver, Slice
 from e2e.nvidia.machine import Machine
@@ -326,12 +326,7 @@ def on_kubelet(cluster: ClusterWithNode, driver: Driver, folder: Path) -> Runnin
     config.write_text("nvml: {migStrategy: mixed, cut: true}\n")
     return Running(
         "device-plugin",
-        f"--config={config}",
-        f"--node-name={cluster.node_name}",
-        f"--kubelet-dir={cluster.kubelet_dir}",
-        f"--cdi-dir={cluster.cdi_dir}",
-        f"--state-dir={folder / 'state'}",
-        f"--kubeconfig={cluster.kubeconfig}",
+        *node_options(cluster, config, folder),
         log=folder / "device-plugin.log",
         environment=driver.environment,
     )

@@ -18,7 +18,7 @@ import pytest
 from e2e import dra
 from e2e.cluster import BUSYBOX, ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
-from e2e.command import Running
+from e2e.command import Running, node_options
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.policy import DRA_ANNOTATION
 from tessera.core.kubernetes.resources import is_whole_or_mig
@@ -235,12 +235,7 @@ class OneNode:
             (self._folder / "devices.yaml").write_text(yaml.dump(devices))
             self._plugin = Running(
                 "device-plugin",
-                f"--config={self._folder / 'devices.yaml'}",
-                f"--node-name={self._cluster.node_name}",
-                f"--kubelet-dir={self._cluster.kubelet_dir}",
-                f"--cdi-dir={self._cluster.cdi_dir}",
-                f"--state-dir={self._folder / 'state'}",
-                f"--kubeconfig={self._cluster.kubeconfig}",
+                *node_options(self._cluster, self._folder / "devices.yaml", self._folder),
                 log=self._folder / "device-plugin.log",
             )
 

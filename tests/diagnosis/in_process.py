@@ -25,6 +25,8 @@ class _Body:
 class InProcess:
     """What gatherers use of a client."""
 
+    find = Client.find  # by `get`
+
     def __init__(self, server: ApiServer) -> None:
         self._server = server
 

@@ -21,7 +21,7 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.simulation.node.kubelet import Kubelet
 
 GPU = "device.example.com/gpu"
-TICK = 0.01
+TICK = 0.05
 
 
 @contextmanager

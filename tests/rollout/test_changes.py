@@ -66,6 +66,21 @@ def test_pods_in_danger(layout, risks):
     assert change(wanted(layout), *pods).risks == risks
 
 
+def test_of_pods_whose_devices_are_known_only_those_in_danger_are_named():
+    """Where the node says which devices pods hold and the API agrees, just the pods are named whose devices go; else all that may."""
+    layout = LAYOUT.replace("[0, 1]", "[0]")  # card 1 is whole then
+    pods = [pod(name, "gpu-0", MIG + "2g.20gb", uid=f"{name}-{name}") for name in ("first", "second")]
+
+    def risks(*more, said='{"0": {"2g.20gb@0": "first-fi"}, "1": {"2g.20gb@2": "second-s"}}'):
+        one = node("gpu-0", BIG, "NVIDIA-H200", layout=LAYOUT)
+        one["metadata"]["annotations"]["tessera.dev/devices-in-use"] = said
+        return change(wanted(layout), *pods, *more, document=one).risks
+
+    assert risks() == ("pod default/second holds 1 × 2g.20gb; 2 of 4 are removed",)
+    assert len(risks(said="{}")) == 2
+    assert len(risks(pod("new", "gpu-0", MIG + "2g.20gb", uid="new"))) == 2  # which it has is not said yet
+
+
 def test_a_label_of_which_the_file_is_unknown():
     """Then nothing can be counted, and every pod with a GPU may lose it."""
     found = change(Wanted(None, "all-balanced", label=True), pod("train", "gpu-0", MIG + "2g.20gb", 2))

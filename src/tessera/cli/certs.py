@@ -15,7 +15,6 @@ from tessera.cli.common.options import Listen, log_options, option, together
 from tessera.cli.common.output import Output, headed, no_headers_option, output_option
 from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
-from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.pem import certificates_in, leads_to
 from tessera.serving.address import Address
 from tessera.serving.ending import Signalled, until_signalled
@@ -261,4 +260,4 @@ async def _introduce(store: KubeStore) -> str:
 def _date(seconds: float) -> str:
     if not 0 <= seconds < 253402300800:  # year 10000
         return "-"
-    return moment(seconds)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

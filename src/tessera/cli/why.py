@@ -1,6 +1,7 @@
 """`tessera why`: why a pod waits, was changed or was never created, and what would make it run."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -17,7 +18,6 @@ from tessera.diagnosis.nodes import counted
 from tessera.diagnosis.waiting import Cause
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource
-from tessera.protocol.kubernetes.objects import moment
 from tessera.solver import highs
 
 _MOST_ROWS: Final = 12  # of groups of nodes and of holders; beyond that a person reads the answer
@@ -103,7 +103,7 @@ def _document(found: Diagnosis, seen: Evidence) -> dict[str, Any]:
 
 
 def _time(seconds: float) -> str | None:
-    return moment(seconds) if seconds else None
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else None
 
 
 def _text(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:

@@ -143,12 +143,8 @@ class Leader:
         return True
 
     async def _read(self) -> None:
-        try:
-            self._watched.see(Lease.read(await self._client.get(self._path(self._name))))
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            self._watched.see(None)
+        raw = await self._client.find(self._path(self._name))
+        self._watched.see(None if raw is None else Lease.read(raw))
 
     async def _write(self, lease: Lease) -> None:
         document = lease.document(self._namespace)

@@ -1,9 +1,11 @@
 """What the controller counts, and shows at a scrape."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from tessera import __version__
+from tessera.core.autopilot.values import Why
 from tessera.core.mig.geometry import is_known
 from tessera.serving.metrics import Counts, Family, gauge, labelled, process_metrics
 
@@ -29,6 +31,10 @@ class ControllerMetrics:
         self.failures = Counts("what")
         self.layout_nodes: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by state
         self.rollouts = Counts("result")
+        self.recuts = Counts("result", known=[("done",), ("failed",), ("dryrun",)])
+        self.wanted: Callable[[], Mapping[tuple[str, str], int]] = dict  # devices by kind and profile
+        self.refused_devices: Callable[[], Mapping[tuple[str], int]] = dict  # by why
+        self.proposed: Callable[[], int] = lambda: 0  # cards
 
     def fell_back(self, asked: str, given: str) -> None:
         """A claim was allocated with another alternative than what was asked.
@@ -56,11 +62,31 @@ class ControllerMetrics:
         yield labelled(f"{_PREFIX}_layout_nodes", "gauge", text, ("state",), self.layout_nodes())
         text = "Rollouts of layouts to nodes that ended, by how."
         yield self.rollouts.family(f"{_PREFIX}_layout_rollouts_total", text)
+        yield from self._of_autopilot()
         text = "Events by what became of them."
         yield labelled(f"{_PREFIX}_events_total", "counter", text, ("result",), self.events())
         text, version = "The version that runs.", {(__version__,): 1}
         yield labelled(f"{_PREFIX}_build_info", "gauge", text, ("version",), version)
         yield from process_metrics()
+
+    def _of_autopilot(self) -> Iterator[Family]:
+        text = "Cards that the autopilot cut anew, or would have, by what became of it."
+        yield self.recuts.family(f"{_PREFIX}_recuts_total", text)
+        text = "Devices that pods of MigLayouts in mode Auto want and do not have: they wait, fell back, or were rejected."
+        wanted: Counter[tuple[str, str]] = Counter()
+        for (kind, profile), number in self.wanted().items():
+            wanted[kind, profile if is_known(profile) else "other"] += number
+        yield labelled(f"{_PREFIX}_autopilot_wanted", "gauge", text, ("kind", "profile"), wanted)
+        text = "Of these, devices that the autopilot makes no room for, by why."
+        yield labelled(
+            f"{_PREFIX}_autopilot_refused",
+            "gauge",
+            text,
+            ("why",),
+            {(one,): 0 for one in Why} | {**self.refused_devices()},
+        )
+        text = "Cards that the autopilot would cut anew now."
+        yield gauge(f"{_PREFIX}_autopilot_proposed", text, self.proposed())
 
     def _of_patience(self, webhook_seen: bool) -> Iterator[Family]:
         text = "Evictions of pods that waited, by what became of them."

@@ -8,7 +8,7 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKeys
-from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.ticket_keys import SECRET, TicketSecret, secret_path
@@ -57,12 +57,8 @@ class TicketKeeper:
         self._due = self._clock.now() + (_RETRY if why else _POLL)
 
     async def _keep(self, fence: Callable[[], None]) -> None:
-        found = None
-        try:
-            found = TicketSecret.read(await self._client.get(secret_path(self._namespace)))
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
+        raw = await self._client.find(secret_path(self._namespace))
+        found = None if raw is None else TicketSecret.read(raw)
         # one that was removed comes back with its keys
         before = found or replace(self._last or TicketSecret(), version="")
         wanted = before.kept_up(self._clock.wall(), lambda: secrets.token_bytes(KEY_BYTES))

@@ -26,7 +26,6 @@ from tessera.diagnosis.patience.reading import read_history, read_job
 from tessera.diagnosis.reading import Reader, read_controller, read_drivers, read_webhook
 from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import CALLED, POD_KINDS, collection, path_of
 from tessera.kube.view.lease import PATIENCE
@@ -220,12 +219,9 @@ class Gatherer:
 
     async def gather(self, kind: str, name: str) -> tuple[Evidence, Target]:
         """Read everything; `NoSuchObject` where there is no such pod or workload."""
-        try:
-            raw = await self._client.get(collection(kind, self._namespace, name))
-        except ApiError as error:
-            if error.is_not_found:
-                raise NoSuchObject(f"namespace {self._namespace} has no {kind} {name}") from error
-            raise
+        raw = await self._client.find(collection(kind, self._namespace, name))
+        if raw is None:
+            raise NoSuchObject(f"namespace {self._namespace} has no {kind} {name}")
         workload, pod = None, seen_pod(decode_pod(raw), raw, self._namespace) if kind == _POD else None
         if kind != _POD:
             workload, pod = await self._workload(kind, raw)

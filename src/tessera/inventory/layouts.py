@@ -37,7 +37,7 @@ class Source:
     pending: str = ""  # why a node's cards are not cut as desired yet
     claimed: Collection[str] = ()  # the names of devices that claims hold, where DRA hands them out
     known: KnownLayout | None = None  # where no annotation describes the cards: how it is known all the same
-    shares: Callable[[str], int] = lambda _: 0  # of pods in a resource, by the API
+    by_api: Callable[[str], Mapping[str, int]] = lambda _: {}  # resource → how many each pod holds
 
     def in_use(self, layout: NodeLayout) -> "InUse | None":
         """Which devices of a layout pods hold; None where pods are not known."""
@@ -70,7 +70,7 @@ class Source:
         some = (slot for slots in layout.slots(self.strategy).values() for slot in slots)
         places = {(slot.card, slot.place): slot for slot in some}
         numbers = {resource for resource, number in (self.used or {}).items() if number}
-        held = believed(published, self.strategy, places, numbers, self.shares)
+        held = believed(published, self.strategy, places, numbers, self.by_api)
         return None if held.resources else InUse(held.slots, certain=True)
 
     def configs(self, name: str | None) -> dict[str, tuple[LayoutEntry, ...]]:
@@ -136,9 +136,9 @@ def node_layouts(
         except InvalidInput as error:
             found.append(Unreadable(f"node {name}", str(error)))
         else:
-            shares = partial(inventory.capacity.shares, name)
+            by_api = partial(inventory.capacity.holders, name)
             held = inventory.held.get(name, ())
-            found.append(replace(source, used=used, held=held, shares=shares))
+            found.append(replace(source, used=used, held=held, by_api=by_api))
     return found
 
 
@@ -185,7 +185,7 @@ class HeldDevices:
                 node.strategy,
                 there.places,
                 resources - served,
-                partial(inventory.capacity.shares, name),
+                partial(inventory.capacity.holders, name),
             )
             resources = {*by_pods.resources, *(resources & served)}
             slots |= by_pods.slots

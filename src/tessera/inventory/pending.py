@@ -1,8 +1,9 @@
 """What a cluster's pods wait for, and which of its cards may be cut for them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from tessera.core.devices.capacity import NodeUse
@@ -43,23 +44,40 @@ class PendingCards:
 
     places: Sequence[NodeCards]
     cards: Sequence[Card]
-    skipped: Sequence[str]
+    without: Mapping[str, Sequence[str]]  # why nodes were skipped, and which
+
+    @property
+    def skipped(self) -> Sequence[str]:
+        return skipped_nodes(self.without)
 
 
 class Pending:
     """What is wanted in a cluster, and the cards that it has."""
 
-    def __init__(self, inventory: Inventory, since: str) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        since: str,
+        *,
+        coming: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+        without: Collection[str] = (),
+        for_running: bool = True,
+    ) -> None:
+        """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now.
+
+        `for_running`: free devices stay for pods that fell back and run.
+        """
         self.demand: Demand = demand_of(inventory.pods, since, inventory.rejected.found)
         self._inventory = inventory
         self._nodes = {
             one.node.name: one
             for one in sorted(inventory.capacity.nodes(), key=lambda one: one.node.name)
-            if one.node.name in inventory.gpus or any(map(is_any_gpu, one.resources))
+            if one.node.name not in without
+            and (one.node.name in inventory.gpus or any(map(is_any_gpu, one.resources)))
         }
-        self._rooms = [room_of(one) for one in self._nodes.values()]
+        self._rooms = [room_of(one, coming.get(name)) for name, one in self._nodes.items()]
         self.waiting: Waiting = sort_out(
-            groups_of(inventory.pods, since, inventory.rejected.found), self._rooms
+            groups_of(inventory.pods, since, inventory.rejected.found), self._rooms, for_running=for_running
         )
 
     @property
@@ -116,7 +134,7 @@ class Pending:
             here = range(len(cards), len(cards) + len(layout.cards))
             places.append(NodeCards(name, here, queues, way_of(node)))
             cards += known[key][1]
-        return PendingCards(places, cards, skipped_nodes(skipped))
+        return PendingCards(places, cards, skipped)
 
     def after(self, plan: Plan, places: Sequence[NodeCards]) -> PlanEffect:
         """Which of the pods that were planned for get a place, if the scheduler places them so."""
@@ -149,8 +167,14 @@ class Pending:
         )
 
 
-def room_of(one: NodeUse) -> NodeRoom:
-    return NodeRoom(one.node, {name: usage.available.number for name, usage in one.resources.items()})
+def room_of(one: NodeUse, coming: Mapping[str, int] | None = None) -> NodeRoom:
+    """What is free on a node; or will be, where its layout is being changed."""
+    free = {name: usage.available.number for name, usage in one.resources.items()}
+    if coming is not None:
+        for name in {*filter(is_any_gpu, free), *coming}:
+            usage = one.resources.get(name)
+            free[name] = coming.get(name, 0) - (usage.allocated.number if usage else 0)
+    return NodeRoom(one.node, free)
 
 
 def way_of(node: GpuNode) -> Way:

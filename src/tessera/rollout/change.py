@@ -15,6 +15,7 @@ from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.protocol.mig.rollouts import ROLLOUT, read_record
+from tessera.rollout.in_use import Going
 
 
 class WhenInUse(StrEnum):
@@ -65,6 +66,9 @@ class Change:
     entries: tuple[LayoutEntry, ...] = ()  # the configuration `after`, where mig-manager does not have it yet
     refused: str = ""  # why nothing is written to this node
     again: bool = False  # mig-manager has made it, and the node does not show it
+    places: Mapping[int, tuple[str, ...]] | None = (
+        None  # the devices that go, by card; None: which is not known
+    )
     begun: str = ""  # who has begun a rollout on the node that has not ended
 
     @property
@@ -82,9 +86,8 @@ class Change:
         return self.before == self.after and not (self.label and (self.again or self.state == "failed"))
 
     @property
-    def touched(self) -> frozenset[str] | None:
-        """The resources of which devices go; None: any may."""
-        return None if self.removed is None else frozenset(self.removed)
+    def going(self) -> Going:
+        return Going(None if self.removed is None else frozenset(self.removed), self.places)
 
     @property
     def counts(self) -> list[tuple[str, int, int]]:

@@ -10,7 +10,7 @@ from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.layout import LayoutEntry, NodeLayout, entries_of, going, resolve
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, entries_of, going, places_going, resolve
 from tessera.core.planning.changes import NodeChange, Way
 from tessera.core.planning.configurations import configuration_name, named_for, parted_entries
 from tessera.core.text import first_of
@@ -94,6 +94,13 @@ class Surroundings:
             return f"claims hold devices of it, which mig-manager may clear: {first_of([*by], _MOST_NAMED)}"
         return ""
 
+    def not_written(self, change: Change) -> str:
+        """Why mig-manager cannot be given the configuration of a change; empty where it can, or has it."""
+        manager = self.manager
+        if not change.entries or manager is None or not manager.owned:
+            return ""
+        return f"{manager} has no configuration that gives this layout, and the operator owns it: use one of your own"
+
     def configurations(self) -> Mapping[str, tuple[LayoutEntry, ...]]:
         """What mig-manager has; `InvalidInput` where that is not known."""
         if self.manager is None:
@@ -154,7 +161,7 @@ def change_of(
             before, after = value_of(node, label=True), wanted.config or ""
             change = Change(gpus.name, before, after, gpus.state, offered, None, label=True)
             change = replace(change, refused=around.refusal(node, label=True), begun=begun_on(node))
-            return change if change.written else replace(change, risks=_risks(uses, None, offered))
+            return change if change.written else replace(change, risks=_risks(change, uses, gpus))
     known = known_layout(gpus, around.manager)
     layout = _layout(gpus, wanted, known)
     change = layout_change(
@@ -201,12 +208,15 @@ def layout_change(
     if change.written:
         return replace(change, removed={})
     lost: Mapping[str, int] | None = None
+    places = None
     if not label:
         placed = present if isinstance(known, KnownLayout) and known.placed else None
         lost = going(placed, layout, offered, gpus.strategy)
+        places = places_going(placed, layout) if placed is not None else None
     elif cut is not None:
         lost = cleared(cut, gpus.strategy, uses)
-    return replace(change, removed=lost, risks=_risks(uses, lost, offered))
+    change = replace(change, removed=lost, places=places)
+    return replace(change, risks=_risks(change, uses, gpus))
 
 
 def _configuration(
@@ -270,10 +280,9 @@ def _means(text: str, layout: NodeLayout) -> bool:
         return False
 
 
-def _risks(
-    uses: Sequence[PodUse], lost: Mapping[str, int] | None, offered: Mapping[str, int]
-) -> tuple[str, ...]:
-    """The pods that hold devices of a kind that loses some; None: any device may go."""
+def _risks(change: Change, uses: Sequence[PodUse], gpus: GpuNode) -> tuple[str, ...]:
+    """The pods that may hold devices which go."""
+    lost, offered = change.removed, change.offered
 
     def removed(resource: str) -> str:
         # devices that stay for their pods are not offered, and are there
@@ -283,9 +292,9 @@ def _risks(
             else f"; {lost[resource]} of {max(lost[resource], offered.get(resource, 0))} are removed"
         )
 
-    found = holders(uses, None if lost is None else frozenset(lost))
     return tuple(
-        f"pod {one.pod} holds {one.number} × {short(one.resource)}{removed(one.resource)}" for one in found
+        f"pod {one.pod} holds {one.number} × {short(one.resource)}{removed(one.resource)}"
+        for one in holders(uses, change.going, gpus)
     )
 
 

@@ -1,10 +1,11 @@
 """Pods that hold devices which would go."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tessera.core.devices.capacity import PodUse
+from tessera.core.devices.capacity import POD, PodUse
+from tessera.core.devices.held import said_of
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.mig.layout import Strategy
 from tessera.core.planning.changes import NodeChange
@@ -12,9 +13,13 @@ from tessera.core.text import first_of
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import UNFINISHED_PODS
+from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.kubernetes.pod import decode_pod_use
+from tessera.protocol.mig.nodes import GpuNode
 
 _MOST_NAMED: Final = 8  # pods; more are counted
+# Seconds in which a node says which devices a pod holds that came before the cordon: until then it is not evicted in vain
+SAID_WITHIN: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +29,38 @@ class Holder:
     pod: str
     resource: str
     number: int
+    sure: bool = True  # False: the node has yet to say which devices it holds
 
     def __str__(self) -> str:
         return f"{self.pod} ({self.number} × {short(self.resource)})"
 
 
-def holders(uses: Iterable[PodUse], touched: frozenset[str] | None) -> list[Holder]:
-    """The pods that hold some of these resources; None: of any."""
-    return [
-        Holder(f"{use.namespace}/{use.name}", resource, int(amount.value))
-        for use in uses
-        for resource, amount in use.amounts.items()
-        if touched is None or resource in touched
-    ]
+@dataclass(frozen=True, slots=True)
+class Going:
+    """The devices that go."""
+
+    resources: frozenset[str] | None = None  # of which some go; None: of any they may
+    places: Mapping[int, Collection[str]] | None = None  # which ones: card → places; None: it is not known
+
+
+def holders(uses: Iterable[PodUse], going: Going, gpus: GpuNode | None = None) -> list[Holder]:
+    """The pods of a node that may hold devices which go: of a pod whose devices the node says, it is known."""
+    known = gpus is not None and going.places is not None and not gpus.by_mig_manager
+    published = decode_in_use(gpus.in_use) if gpus is not None and known else None
+    said = said_of(published, gpus.strategy) if gpus is not None and published is not None else {}
+    places, found = going.places or {}, []
+    for use in uses:
+        for resource, amount in use.amounts.items():
+            if going.resources is not None and resource not in going.resources:
+                continue
+            number, pod = int(amount.value), use.uid[:POD]
+            own = [at for at, by in said.get(resource, {}).items() if by == pod and pod]
+            sure = published is None or len(own) == number
+            if sure and published is not None:
+                number = sum(place in places.get(card, ()) for card, place in own)
+            if number:
+                found.append(Holder(f"{use.namespace}/{use.name}", resource, number, sure))
+    return found
 
 
 def named(found: Sequence[Holder]) -> str:

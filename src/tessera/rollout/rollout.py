@@ -23,7 +23,7 @@ from tessera.protocol.mig.rollouts import Owner
 from tessera.rollout.attempt import LATE, TO_CLEAR, TO_COME_BACK, Attempt
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
-from tessera.rollout.in_use import holders, named, uses_of
+from tessera.rollout.in_use import Holder, holders, named, uses_of
 from tessera.rollout.machine.alone import Alone
 from tessera.rollout.machine.values import How, Outcome
 from tessera.rollout.outcomes import NodeRollout, RolloutResult, ended
@@ -231,7 +231,7 @@ class Rollout:
             return
         told, loop = "", asyncio.get_running_loop()
         until = loop.time() + (self._timeout or 0.0)
-        while found := holders(await uses_of(self._client, change.node), change.touched):
+        while found := await self._holders(change):
             which = named(found)
             if when is WhenInUse.REFUSE:
                 raise InUse(f"pods hold devices that would go: {which}")
@@ -241,6 +241,11 @@ class Rollout:
                 self._report(f"{change.node}: waiting for pods that hold devices which go: {which}")
                 told = which
             await asyncio.sleep(self.polls)
+
+    async def _holders(self, change: Change) -> list[Holder]:
+        """The pods that may hold devices which go, as it is now."""
+        node = decode_node(await self._client.get(path_of("v1", "nodes", name=change.node)))
+        return holders(await uses_of(self._client, change.node), change.going, gpu_node(node))
 
     async def _put_back(self, attempt: Attempt, reason: str) -> NodeRollout:
         """Write the old layout again; where that fails, the reason says what to type."""

@@ -26,7 +26,7 @@ from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import Key, StatusError, Store
 from tessera.simulation.node.descriptions import NodeSpec, device_classes
 from tessera.simulation.node.machine import SimulatedNode
-from tessera.simulation.node.runtime import RunningContainer
+from tessera.simulation.node.runtime import Container
 
 _CATCH_UP_SECONDS: Final = 10.0
 _TICK: Final = 0.2  # seconds between two polls of what runs on a node; people are watching
@@ -177,7 +177,7 @@ class EmbeddedCluster:
         return self.reasons.get((namespace, pod), "")
 
 
-async def _look_inside(container: RunningContainer) -> list[str]:
+async def _look_inside(container: Container) -> list[str]:
     if SMI_IN_CONTAINER in container.mounts:
         return ["$ nvidia-smi -L", *(await container.run(SMI_IN_CONTAINER, "-L")).splitlines()]
     return [", ".join(paths) for paths in (container.device_nodes, container.mounts) if paths]

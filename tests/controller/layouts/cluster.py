@@ -61,6 +61,7 @@ class GatedServer(MisbehavingApiServer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.bookmark_seconds = 30.0 / HASTE
         self.gates: dict[str, asyncio.Event] = {}  # by user agent: its writes wait until then
         self.dropped: set[str] = set()  # user agents whose processes were killed
         self.request: Any = None  # the write that `before` is called for
@@ -259,5 +260,56 @@ async def cluster(
         await server.stop()
 
 
-def dice(seed: int) -> random.Random:
-    return random.Random(seed)  # a schedule
+class MortalLeaders:
+    """Leaders that are killed before or after any write, or paused with a write on its way that arrives much later; each has a successor."""
+
+    def __init__(self, one: LayoutCluster, seed: int, odds: float = 0.25) -> None:
+        self._odds, self._one, self._roll = odds, one, random.Random(seed)  # a schedule
+        self.count, self._leaders = 0, list[str]()
+        one.server.before = one.server.after = self._strike
+        self._next()
+
+    def spare(self) -> None:
+        """Let them live from now on."""
+        self._one.server.before = self._one.server.after = lambda agent: None
+
+    def _next(self) -> None:
+        identity = f"leader-{len(self._leaders)}"
+        self._leaders.append(identity)
+
+        def fence() -> None:  # as the Lease's: what is on its way then still arrives
+            if self._leaders[-1] != identity:
+                raise LeadershipLost("another leads")
+
+        self._one.lead(identity, fence)
+
+    def _strike(self, agent: str) -> None:
+        if agent != self._leaders[-1] or len(self._leaders) > 12 or self._roll.random() > self._odds:
+            return
+        self.count += 1
+        loop = asyncio.get_running_loop()
+        if self._roll.random() < 0.5:  # this write, and all that follow, arrive later
+            gate = self._one.server.gates[agent] = asyncio.Event()
+            loop.call_later(self._roll.uniform(0.02, 0.3), gate.set)
+        else:
+            loop.call_soon(self._one.kill, agent)
+        loop.call_soon(self._next)
+
+
+class InThisLoop:
+    """A stand-in mig-manager's view of a cluster that runs in the test's own loop."""
+
+    def __init__(self, server):
+        self.server, self.loop = server, asyncio.get_running_loop()
+
+    def call(self, work):
+        return work()
+
+    def add(self, document):
+        kind = next(kind for kind in self.server.kinds.values() if kind.kind == document["kind"])
+        self.server.store.create(kind, document, document["metadata"].get("namespace", ""))
+
+    def changing_node(self, name, change):
+        document = self.server.store.get(NODES, name).document
+        change(document)
+        self.server.store.update(NODES, name, document)

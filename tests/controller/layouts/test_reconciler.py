@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from tessera.controller.leader import LeadershipLost
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_SLICES
 from tests.build import MIG
-from tests.controller.layouts.cluster import cluster, dice, layout
+from tests.controller.layouts.cluster import InThisLoop, MortalLeaders, cluster, layout
 from tests.inventory.objects import LAYOUT, pod
 from tests.rollout import mig_manager
 from tests.rollout.machine.world import asked
@@ -249,42 +248,14 @@ def test_fault_37_leaders_die_and_pause_at_any_write(seed):
     are cordoned, none is left so, and none is cut twice."""
 
     async def main():
-        roll, count = dice(seed), 0
         async with cluster(*SIX, "gpu-cordoned", document=layout()) as one:
             was = one.node("gpu-cordoned")
             one.store.update(NODES, "gpu-cordoned", {**was, "spec": {"unschedulable": True}})
-            leaders: list[str] = []
-
-            def next_leader() -> None:
-                identity = f"leader-{len(leaders)}"
-                leaders.append(identity)
-
-                def fence() -> None:  # as the Lease's: what is on its way then still arrives
-                    if leaders[-1] != identity:
-                        raise LeadershipLost("another leads")
-
-                one.lead(identity, fence)
-
-            def strike(agent: str) -> None:
-                nonlocal count
-                if agent != leaders[-1] or len(leaders) > 12 or roll.random() > 0.25:
-                    return
-                count += 1
-                if roll.random() < 0.5:
-                    gate = one.server.gates[agent] = (
-                        asyncio.Event()
-                    )  # this write, and all that follow, arrive later
-                    asyncio.get_running_loop().call_later(roll.uniform(0.02, 0.3), gate.set)
-                else:
-                    asyncio.get_running_loop().call_soon(one.kill, agent)
-                asyncio.get_running_loop().call_soon(next_leader)
-
-            one.server.before = one.server.after = strike
-            next_leader()
+            leaders = MortalLeaders(one, seed)
             await one.until(lambda: all(map(one.has_layout, one.names())))
-            one.server.before = one.server.after = lambda agent: None
+            leaders.spare()
             await one.until(lambda: one.status()["updating"] == [])
-            assert count > 3
+            assert leaders.count > 3
             assert set(one.cuts.values()) == {1}
             assert [name for name in one.names() if one.node(name)["spec"].get("unschedulable")] == [
                 "gpu-cordoned"
@@ -405,25 +376,6 @@ def test_fault_37_a_slot_that_arrives_late():
             assert one.cordoned == {"gpu-1"}
 
     asyncio.run(main())
-
-
-class InThisLoop:
-    """A stand-in mig-manager's view of a cluster that runs in the test's own loop."""
-
-    def __init__(self, server):
-        self.server, self.loop = server, asyncio.get_running_loop()
-
-    def call(self, work):
-        return work()
-
-    def add(self, document):
-        kind = next(kind for kind in self.server.kinds.values() if kind.kind == document["kind"])
-        self.server.store.create(kind, document, document["metadata"].get("namespace", ""))
-
-    def changing_node(self, name, change):
-        document = self.server.store.get(NODES, name).document
-        change(document)
-        self.server.store.update(NODES, name, document)
 
 
 def test_nodes_that_mig_manager_cuts(monkeypatch):

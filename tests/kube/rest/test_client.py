@@ -12,7 +12,8 @@ from tessera.kube.errors import ApiError, BadResponse, Unreachable, error_of
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.serving.http.messages import HangUp
-from tests.kube.apiserver import MisbehavingApiServer
+from tessera.simulation.control_plane.store import StatusError
+from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
 
 SECRETS = path_of("v1", "secrets", namespace="gpu-webhook")
@@ -42,6 +43,17 @@ async def test_verbs():
             await client.get(SECRET)
         assert caught.value.is_not_found
         assert str(caught.value) == 'the API server answered 404 NotFound: secrets "ca" not found'
+
+
+async def test_what_is_not_there_is_not_found():
+    """That it is not there is no error; that it may not be read is one."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        assert await client.find(SECRET) is None
+        await client.create(SECRETS, {"metadata": {"name": "ca"}})
+        assert await client.find(SECRET) == await client.get(SECRET)
+        server.intercept = lambda _: status(StatusError(403, "Forbidden", "no right"))
+        with pytest.raises(ApiError, match="403 Forbidden"):
+            await client.find(SECRET)
 
 
 async def test_conflicts():
@@ -234,8 +246,8 @@ async def test_bodies(answer):
 )
 async def test_server_date(head, seconds):
     """The API server's clock is handed on as it was said last, with good answers and bad ones; or it is not known."""
-    for status in (b"200 OK", b"403 Forbidden"):
-        answer = b"HTTP/1.1 " + status + b"\r\n" + head + b"Content-Length: 0\r\n\r\n"
+    for line in (b"200 OK", b"403 Forbidden"):
+        answer = b"HTTP/1.1 " + line + b"\r\n" + head + b"Content-Length: 0\r\n\r\n"
         async with raw_server(answer) as cluster, Client(cluster) as client:
             assert client.server_date is None
             with contextlib.suppress(ApiError):

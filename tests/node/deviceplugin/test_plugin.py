@@ -16,8 +16,6 @@ from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, P
 from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
 from tests.node.running import GPU, ListSource, mock_devices, offers, run, running, slices, started
 
-RECALL = "tessera.node.deviceplugin.withdrawn.RECALL"
-
 
 def sockets_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_socket())
@@ -297,7 +295,7 @@ def test_fault_25_two_at_once() -> None:
 
 def test_fault_28_devices_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new layout leaves the device of a running pod alone; what it blocks comes when the pod ends."""
-    monkeypatch.setattr(RECALL, 0.1)
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.1)
 
     async def story(root: Path) -> None:
         source = ListSource(slices(2, [0, 2, 4]))
@@ -570,7 +568,7 @@ def test_fault_57_a_held_device_that_no_card_knows() -> None:
     run(story)
 
 
-def test_fault_61_a_device_that_the_kubelet_chose_before_it_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_61_a_device_that_the_kubelet_chose_before_it_heard() -> None:
     """A layout took it a moment ago: it comes back for the pod, and what replaced it waits until the pod has ended."""
 
     async def story(root: Path) -> None:
@@ -584,7 +582,6 @@ def test_fault_61_a_device_that_the_kubelet_chose_before_it_heard(monkeypatch: p
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
             grants = await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
             assert [one.name for one in grants[two].cdi_devices] == ["simulated.example/gpu=MIG-0-0-2"]
-            monkeypatch.setattr(RECALL, 0.0)  # the other one can no longer come back
             waiting = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
             await kubelet.until(lambda kubelet: kubelet.devices == waiting)
             spec = json.loads((node.cdi / "tessera-simulated.example_gpu.json").read_text())
@@ -615,7 +612,7 @@ def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
                 ):
                     await kubelet.admit("ml/late", {two: len(chosen)}, {two: chosen})
             with pytest.MonkeyPatch.context() as later:
-                later.setattr(RECALL, 0.0)
+                later.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.0)
                 with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
                     await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-4-2"]})
             assert kubelet.allocatable == {two: 0, four: 2}
@@ -626,6 +623,7 @@ def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
 
 def test_fault_61_the_kubelets_list_has_what_can_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that a layout took stays on the list, unhealthy, for as long as it can be handed out: a kubelet crashes when it is given what its list lacks."""
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 1.0)
 
     async def story(root: Path) -> None:
         two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
@@ -638,7 +636,6 @@ def test_fault_61_the_kubelets_list_has_what_can_come_back(monkeypatch: pytest.M
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
             assert kubelet.devices[two] == {"MIG-0-0-2": False, "MIG-0-2-2": False}
             assert node.metric("devices", resource=two, health="unhealthy") == 0
-            monkeypatch.setattr(RECALL, 0.0)
             await kubelet.until(lambda kubelet: not kubelet.devices[two])
             with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
                 await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
@@ -648,6 +645,7 @@ def test_fault_61_the_kubelets_list_has_what_can_come_back(monkeypatch: pytest.M
 
 def test_fault_61_a_layout_comes_while_allocate_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device was there when the kubelet asked for it, and is withdrawn before the answer: the pod gets it, it leaves with the pod."""
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 1.0)
 
     async def story(root: Path) -> None:
         two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
@@ -666,7 +664,6 @@ def test_fault_61_a_layout_comes_while_allocate_is_answered(monkeypatch: pytest.
 
             monkeypatch.setattr(Allocations, "ask", slow)
             await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
-            monkeypatch.setattr(RECALL, 0.0)
             waiting = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
             await kubelet.until(lambda kubelet: kubelet.devices == waiting)
 
@@ -696,7 +693,7 @@ def test_fault_61_a_device_that_is_about_to_go(monkeypatch: pytest.MonkeyPatch) 
 
 def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin that starts publishes what the last one saved, with the health of now; the new layout comes when there is room."""
-    monkeypatch.setattr(RECALL, 0.1)
+    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.1)
 
     def full(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,6 @@ simulated:
   layout: 2g.20gb=1,1g.10gb=2
 """
 TWO, ONE = "gpu-0-mig-2g-20gb-5", "gpu-0-mig-1g-10gb-4"
-SOON = 5.1  # seconds that a kubelet waits, of which the driver keeps five for its answer
 _CLAIM = re.compile(r"/apis/resource\.k8s\.io/v1/(?:namespaces/ns/)?resourceclaims(?:/(.*))?")
 
 
@@ -105,11 +103,6 @@ class Cluster:
         async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0.01)
-
-    async def rounds(self, number: int) -> None:
-        """Until the driver has come round so many times."""
-        for _ in range(number):
-            await self.until(partial(lambda beat: self.driver.driver.beat > beat, self.driver.driver.beat))
 
     async def registered(self) -> Path:
         """Find the registration socket as the kubelet does, and register; the driver's socket."""
@@ -207,8 +200,8 @@ def test_documents_are_made_only_when_devices_change(monkeypatch: pytest.MonkeyP
         async with cluster(root) as found:
             await found.registered()
             await found.until(lambda: found.driver.ready)
-            before = len(made)
-            await found.rounds(5)
+            before, beat = len(made), found.driver.driver.beat
+            await found.until(lambda: found.driver.driver.beat > beat + 5 * TICK)
             assert len(made) == before
             (root / "faults").write_text("card 0: XID 79\n")
             await found.until(lambda: found.taints)
@@ -265,17 +258,23 @@ def test_claims_are_prepared_over_the_socket() -> None:
     run(story)
 
 
+@asynccontextmanager
+async def health_told(found: Cluster, service: str) -> AsyncIterator[Any]:
+    """The stream on which the kubelet hears of devices that are ill, or well again."""
+    method = messages.WATCH_HEALTH[service]
+    async with grpc.aio.insecure_channel(f"unix:{await found.registered()}") as channel:
+        stream: Any = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
+        yield stream
+        stream.cancel()
+
+
 def test_an_ill_device_is_tainted_and_told() -> None:
     """The scheduler keeps away, the kubelet and an Event say why; well again, both hear that."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:
             await found.until(lambda: found.slices)
-            socket = await found.registered()
-            method = messages.WATCH_HEALTH[messages.HEALTH_SERVICES[1]]
-            stream: Any
-            async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-                stream = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
+            async with health_told(found, messages.HEALTH_SERVICES[1]) as stream:
                 first = await stream.read()
                 assert {one.health for one in first.devices} == {health.HEALTHY}
                 (root / "faults").write_text("card 0: fell off the bus\n")
@@ -288,7 +287,6 @@ def test_an_ill_device_is_tainted_and_told() -> None:
                 (root / "faults").unlink()
                 assert {one.health for one in (await stream.read()).devices} == {health.HEALTHY}
                 await found.until(lambda: not found.taints)
-                stream.cancel()
 
     run(story)
 
@@ -299,11 +297,7 @@ def test_health_is_told_without_an_api_server() -> None:
     async def story(root: Path) -> None:
         async with cluster(root) as found:
             await found.until(lambda: found.slices)
-            socket = await found.registered()
-            method = messages.WATCH_HEALTH[messages.HEALTH_SERVICES[0]]
-            stream: Any
-            async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-                stream = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
+            async with health_told(found, messages.HEALTH_SERVICES[0]) as stream:
                 await stream.read()
                 found.server.intercept = lambda request: Response(b"{}", 500)
                 (root / "faults").write_text("card 0: fell off the bus\n")
@@ -311,7 +305,6 @@ def test_health_is_told_without_an_api_server() -> None:
                 assert not found.taints
                 found.server.intercept = found.answer_for_claims
                 await found.until(lambda: found.taints)
-                stream.cancel()
 
     run(story)
 
@@ -388,9 +381,11 @@ def test_nothing_is_offered_until_the_kubelet_lists_its_pods() -> None:
             for device in driver.devices:
                 if device.resource == held.resource_name:
                     held.device_ids.append(device.id)
-            await found.rounds(3)  # it does not answer
+            beat = driver.beat
+            await found.until(lambda: driver.beat > beat + 3 * TICK)  # it does not answer
             server = await kubelet()
-            await found.rounds(3)  # it lists nothing yet
+            beat = driver.beat
+            await found.until(lambda: driver.beat > beat + 3 * TICK)  # it lists nothing yet
             assert (found.slices, driver.conflict) == ([], None)
             container = podresources.ContainerResources(name="main", devices=[held])
             pods += [
@@ -402,7 +397,8 @@ def test_nothing_is_offered_until_the_kubelet_lists_its_pods() -> None:
             del pods[0]
             await found.until(lambda: found.slices)
             await server.stop(None)
-            await found.rounds(8)
+            beat = driver.beat
+            await found.until(lambda: driver.beat > beat + 8 * TICK)
             assert (driver.conflict, found.taints) == ("", {}), "what was known holds"
 
     run(story)
@@ -532,16 +528,16 @@ def test_fault_59_one_unreadable_record_of_a_claim() -> None:
             await found.until(lambda: found.slices)
             socket, service = await found.registered(), messages.PLUGIN_SERVICES[0]
 
-            async def error_of(claim: dra.Claim, timeout: float = 10.0) -> str:
+            async def error_of(claim: dra.Claim) -> str:
                 request = dra.NodePrepareResourcesRequest(claims=[claim])
-                answer = await call(socket, messages.PREPARE[service], request, timeout)
+                answer = await call(socket, messages.PREPARE[service], request, 6.0)
                 return answer.claims[claim.uid].error
 
             assert await error_of(found.claim("a", TWO)) == ""
             record = root / "state" / "dra" / "claims" / "u-a.json"
             record.write_bytes(record.read_bytes()[:-9])
             assert await error_of(found.claim("b", ONE)) == ""
-            assert "still in use by claim ns/a" in await error_of(found.claim("c", TWO), SOON)
+            assert "still in use by claim ns/a" in await error_of(found.claim("c", TWO))
             assert found.driver.metrics.unreadable == 0
 
     run(story)
@@ -685,7 +681,7 @@ def test_slices_are_cut_on_demand() -> None:
             claims = [found.claim("a", "gpu-0-mig-2g-20gb-0"), found.claim("b", "gpu-0-mig-2g-20gb-1")]
             for claim, trouble in zip(claims, ("", "still in use by claim ns/a"), strict=True):
                 request = dra.NodePrepareResourcesRequest(claims=[claim])
-                answer = await call(socket, messages.PREPARE[service], request, SOON if trouble else 10.0)
+                answer = await call(socket, messages.PREPARE[service], request, 6.0)
                 assert trouble in answer.claims[claim.uid].error
                 assert bool(answer.claims[claim.uid].error) is bool(trouble)
 

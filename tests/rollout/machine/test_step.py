@@ -1,5 +1,6 @@
 """One node's rollout, step by step, in a world that stands still in between."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.inventory.objects import LAYOUT
 from tests.rollout.machine.world import World, asked
 
 OWNER = Owner("inference", "uid-1")
+ONLY_FIRST = LAYOUT.replace("[0, 1]", "[0]")  # card 1 is whole then
 HOW = How(drain=False, drain_timeout=1800.0, timeout=600.0)
 
 
@@ -120,6 +122,28 @@ def test_fault_39_pods_that_hold_devices():
     one.step()
     one.world.end_pod("train")
     assert one.step().cuts
+
+
+def test_fault_39_pods_whose_devices_stay_are_not_waited_for():
+    """Where the node says which devices pods hold, only those are waited for whose devices go, and only they are evicted."""
+    world = World("gpu-0")
+    stays, goes = world.add_pod("stays", "gpu-0"), world.add_pod("goes", "gpu-0")
+    said = {"0": {"2g.20gb@0": stays[:8]}, "1": {"2g.20gb@0": goes[:8]}}
+    annotations = {"tessera.dev/devices-in-use": json.dumps(said)}
+    world.edit("gpu-0", {"metadata": {"annotations": annotations}})
+    began = begin(world.look("gpu-0"), world.change("gpu-0", ONLY_FIRST), OWNER, How(drain=True), world.now)
+    assert world.write(world.look("gpu-0"), began)
+    world.add_pod("comes", "gpu-0")  # bound before the cordon: which device it has is not said yet
+    waits = (
+        "waiting for pods that hold devices which go: default/comes (1 × 2g.20gb), default/goes (1 × 2g.20gb)"
+    )
+    assert step(world.look("gpu-0"), world.now) == Evict(("default/goes",), waits)
+    assert step(world.look("gpu-0"), world.now + 30.0) == Evict(("default/comes", "default/goes"), waits)
+    world.end_pod("comes")
+    world.end_pod("goes")
+    found = step(world.look("gpu-0"), world.now)
+    assert isinstance(found, Patch)
+    assert found.cuts
 
 
 def test_drain():

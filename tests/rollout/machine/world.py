@@ -114,8 +114,11 @@ class World:
         counted = {**amounts, **{resource: str(number) for resource, number in resources.items()}}
         self.edit(name, {"metadata": state, "status": {"allocatable": counted}})
 
-    def add_pod(self, name: str, where: str, resource: str = MIG + "2g.20gb") -> None:
-        self.store.create(PODS, pod(name, where, resource), "default")
+    def add_pod(self, name: str, where: str, resource: str = MIG + "2g.20gb") -> str:
+        """Bind a pod; its UID."""
+        made = self.store.create(PODS, pod(name, where, resource), "default")
+        uid: str = made.document["metadata"]["uid"]
+        return uid
 
     def end_pod(self, name: str, namespace: str = "default") -> None:
         with suppress(StatusError):

@@ -37,7 +37,6 @@ from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.entries import looks_like_counts, read_counts
 from tessera.protocol.mig.operator import MigManagerConfig, config_in
@@ -233,7 +232,7 @@ def _pending(
     inventory.mig_manager = configs
     read_inventory(inventory, cluster, sources)
     earliest = datetime.now(UTC) - timedelta(seconds=since)
-    pending = Pending(inventory, moment(earliest.timestamp()))
+    pending = Pending(inventory, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
     warn(*pending.words())
     return pending
 

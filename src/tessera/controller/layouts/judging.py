@@ -40,8 +40,6 @@ def judge(
     uses: Sequence[PodUse] = (),
 ) -> Verdict:
     """Compare a node with the first layout that is for its product."""
-    if layout.follows_demand:
-        return Verdict(current=True)
     gpus = gpu_node(node)
     choice = next((one for one in layout.spec.layouts if one.fits(gpus)), None)
     if choice is None:
@@ -52,11 +50,8 @@ def judge(
         change = change_of(node, offered, uses, _wanted(choice), around)
     except InvalidInput as error:
         return Verdict(invalid=str(error).partition(_OPTIONS)[0])
-    manager = around.manager
-    if change.entries and manager is not None and manager.owned:
-        return Verdict(
-            invalid=f"{manager} has no configuration that gives this layout, and the operator owns it: use one of your own"
-        )
+    if why := around.not_written(change):
+        return Verdict(invalid=why)
     if not change.written:
         return Verdict(change=change)
     progress = progress_of(gpus, offered, change.expected)

@@ -2,31 +2,33 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
 from tessera.controller.layouts.plan import SeenNode
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
+from tessera.core.autopilot.values import Recut
 from tessera.core.errors import InvalidInput
-from tessera.core.planning.configurations import OURS
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
-from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
+from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
-from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
+from tessera.rollout.config_map import NotWritten
 from tessera.rollout.in_use import holders, named
 from tessera.rollout.machine.carrying import Carrier
 from tessera.rollout.machine.step import begin, step, unfence
 from tessera.rollout.machine.step import fence as fence_off
 from tessera.rollout.machine.values import Evict, How, NodeSnapshot, NotUnderWay, Outcome, Patch
+from tessera.rollout.planned import NotNow, recut_change
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,9 @@ class NodeRollouts:
         verdict: Callable[[SeenNode, MigLayout], Verdict],
     ) -> None:
         self.told: dict[str, str] = {}  # by node: what its rollout waits for
+        self.outcomes: dict[
+            str, Outcome
+        ] = {}  # by node: how its last rollout ended, where this process saw it
         self._client = client
         self._clock = client.clock
         self._state = state
@@ -60,9 +65,7 @@ class NodeRollouts:
             set()
         )  # nodes whose rollout this process has ended, and that have a slot still
         self._put_off: dict[str, tuple[float, str]] = {}  # by node: until when, and why
-        self._entries: dict[str, Configurations] = {}  # configurations of ours that nodes get
-        self._left: set[str] = set()  # configurations of ours that nodes may have left
-        self._manager: MigManagerConfig | None = None
+        self.configurations = OurConfigurations(client, self._check)
 
     def _check(self) -> None:
         self._fence()
@@ -70,6 +73,7 @@ class NodeRollouts:
     def reset(self) -> None:
         """Forget what this process knows better than its watches: another one may have led since."""
         self._ended.clear()
+        self.outcomes.clear()
 
     def under_way(self) -> list[str]:
         """The nodes with a rollout of a MigLayout."""
@@ -120,7 +124,7 @@ class NodeRollouts:
         if isinstance(found, NotUnderWay):
             return False
         if isinstance(found, Patch):
-            after = await self._carrier.write(seen, found, partial(self._ensure, node.record))
+            after = await self._carrier.write(seen, found, partial(self.configurations.ensure, node.record))
             if after is None:
                 return None
             log.info("node %s: %s", name, found.told)
@@ -144,6 +148,10 @@ class NodeRollouts:
             return f"{record.owner} is gone" if await self._is_gone(record.owner) else ""
         if not layout.selects(node.node.metadata.labels or {}):
             return f"{record.owner} does not select it any more"
+        if record.auto != layout.follows_demand:
+            return f"the mode is {layout.spec.mode} now"
+        if record.auto:
+            return "a dry run is wanted now" if layout.spec.autopilot.dry_run else ""
         verdict = self._verdict(node, layout)
         if not verdict.waits and verdict.target != record.target:
             return "another layout is wanted now"
@@ -159,11 +167,17 @@ class NodeRollouts:
             return True
         return found.uid != owner.uid
 
-    async def begin(self, name: str, layout: MigLayout, fence: Callable[[], None]) -> None:
-        """Cordon a node that has its slot, unless something has changed since it was planned."""
+    async def begin(
+        self, name: str, layout: MigLayout, fence: Callable[[], None], recuts: Sequence[Recut] = ()
+    ) -> None:
+        """Cordon a node that has its slot, unless something has changed since it was planned; `recuts`: what the autopilot does with it."""
         self._fence = fence
+        self.outcomes.pop(name, None)
         try:
-            await self._begin(name, layout)
+            await self._begin(name, layout, recuts)
+        except NotNow as error:
+            log.info("node %s: not cut anew: %s", name, error)
+            self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
         except (
             ApiError,
             InvalidInput,
@@ -175,7 +189,7 @@ class NodeRollouts:
             log.warning("node %s: %s; will try again", name, error)
             self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
 
-    async def _begin(self, name: str, layout: MigLayout) -> None:
+    async def _begin(self, name: str, layout: MigLayout, recuts: Sequence[Recut]) -> None:
         seen = await self._carrier.look(name)
         if seen is None:
             return
@@ -184,32 +198,24 @@ class NodeRollouts:
         if one.record is not None or one.unreadable:
             return
         whole = await Surroundings.read(self._client, [seen.node], kept=False)
-        verdict = judge(seen.node, layout, whole, seen.offered, seen.uses)
-        change = verdict.change
+        if recuts:
+            if seen.cordoned or not seen.ready:
+                raise NotNow("it is cordoned" if seen.cordoned else "the node is not ready")
+            change: Change | None = recut_change(seen.node, seen.offered, seen.uses, recuts, whole)
+        else:
+            change = self._to_fixed(seen, layout, whole)
         if change is None:
             return
-        if change.refused:
-            self._put_off[name] = self._clock.now() + _PUT_OFF, change.refused
-            return
         rollout = layout.spec.rollout
-        held = holders(seen.uses, change.touched)
-        if rollout.when_in_use == "Skip" and held:
-            self._put_off[name] = (
-                self._clock.now() + _PUT_OFF,
-                f"skipped while pods hold devices of it: {named(held)}",
-            )
-            return
         if (
             change.entries and whole.manager is not None
         ):  # first, so that whoever finds the node cordoned finds it
-            self._manager = whole.manager
-            entries = self._entries[change.after] = {change.after: change.entries}
-            self._fence()
-            await ConfigMap(self._client, whole.manager, log.info).add(entries)
+            await self.configurations.add(change, whole.manager)
         how = How(
             drain=rollout.when_in_use == "Drain",
             drain_timeout=rollout.drain_seconds,
             timeout=rollout.seconds,
+            auto=bool(recuts),
         )
         owner = Owner(layout.name, layout.uid)
         after = await self._carrier.write(seen, begin(seen, change, owner, how, self._clock.wall()))
@@ -218,6 +224,18 @@ class NodeRollouts:
             self._state.put_node(after)
             log.info("node %s: cordoned for MigLayout %s", name, layout.name)
             self._event(seen, "MIGRolloutBegun", f"MigLayout {layout.name}: cordoned, to get another layout")
+
+    def _to_fixed(self, seen: NodeSnapshot, layout: MigLayout, whole: Surroundings) -> Change | None:
+        """What a node gets of its fixed layout; None where it gets nothing now."""
+        change = judge(seen.node, layout, whole, seen.offered, seen.uses).change
+        if change is None:
+            return None
+        skips = layout.spec.rollout.when_in_use == "Skip"
+        held = holders(seen.uses, change.going, seen.gpus) if skips else []
+        why = change.refused or (f"skipped while pods hold devices of it: {named(held)}" if held else "")
+        if why:
+            self._put_off[seen.name] = self._clock.now() + _PUT_OFF, why
+        return None if why else change
 
     async def release(self, name: str, layout: MigLayout, fence: Callable[[], None]) -> bool:
         """Whether a slot may be given back: its node is gone, or has no rollout and none can begin by that slot any more."""
@@ -244,35 +262,12 @@ class NodeRollouts:
         self._state.put_node(after)
         return True
 
-    async def tidy(self, manager: MigManagerConfig | None, fence: Callable[[], None]) -> None:
-        """Remove configurations of ours that nodes have left, once no rollout is on its way to them."""
-        self._manager = manager
-        used = {one.record.after for one in self._state.nodes.values() if one.record is not None}
-        names = sorted(self._left - used)
-        if not names or manager is None or manager.owned or used & self._left:
-            return
-        self._left.clear()
-        fence()
-        try:
-            for name in await ConfigMap(self._client, manager, log.info).remove_unused(names):
-                log.info("no node uses %s any more: removed from %s", name, manager)
-        except (KubeError, InvalidInput, NotWritten) as error:
-            log.warning("configurations that no node uses could not be removed: %s", error)
-
-    async def _ensure(self, record: RolloutRecord) -> None:
-        """See that mig-manager's ConfigMap has a configuration of ours before a label names it."""
-        entries, manager = self._entries.get(record.after), self._manager
-        if record.label and entries and manager is not None and not manager.owned:
-            self._fence()
-            await ConfigMap(self._client, manager, log.info).add(entries)
-
     def _end(self, seen: NodeSnapshot, record: RolloutRecord, outcome: Outcome) -> None:
         self._ended.add(seen.name)
+        self.outcomes[seen.name] = outcome
         self.told.pop(seen.name, None)
         self._metrics.rollouts.add(outcome.result.lower())
-        self._left |= {
-            one for one in (record.before, record.after) if one and record.label and one.startswith(OURS)
-        }
+        self.configurations.leave(record)
         owner = f"MigLayout {record.owner.name}"
         match outcome.result:
             case Result.DONE:

@@ -4,12 +4,14 @@ Never more nodes than `maxUnavailable` have a slot (`status.updating`); only a n
 MigLayout's version, and given back when its node is known to have no rollout any more.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from tessera.controller.layouts.judging import Verdict
+from tessera.core.autopilot.values import Recut
 from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import MigLayout
@@ -72,6 +74,7 @@ class LayoutPlan:
     unused: list[str] = field(
         default_factory=list
     )  # nodes that have a slot, and no rollout as far as is known
+    recuts: dict[str, list[Recut]] = field(default_factory=dict)  # mode Auto: by node, its cards to be cut
     stopped: str = ""  # why no further node begins
     error: str = ""  # what is wrong with the MigLayout itself
 
@@ -79,6 +82,9 @@ class LayoutPlan:
     def slots(self) -> list[str]:
         """What `status.updating` is to be: the slots that there are, and those of nodes that begin."""
         return sorted({*self.layout.updating, *self.begin})
+
+    def is_current(self, node: str) -> bool:
+        return node in self.states and self.states[node][0] is State.CURRENT
 
     def count(self, *states: State) -> int:
         return sum(state in states for state, _ in self.states.values())
@@ -102,8 +108,12 @@ def plan(
     busy: Callable[[str], str],
     now: float,
     told: Mapping[str, str] | None = None,
+    autopilot: Callable[[LayoutPlan, Sequence[SeenNode]], Sequence[str]] = lambda *_: (),
 ) -> list[LayoutPlan]:
-    """What is to be done for each; `busy` says which pods hold devices of a node, `told` what the rollout of a node waits for."""
+    """What is to be done for each; `busy` says which pods hold devices of a node, `told` what the rollout of a node waits for.
+
+    In mode Auto `autopilot` says how the nodes stand, and which may begin.
+    """
     plans = {one.uid: LayoutPlan(one) for one in layouts}
     keeps: dict[str, list[SeenNode]] = {uid: [] for uid in plans}
     for name, some in owners(layouts, nodes.values()).items():
@@ -116,7 +126,8 @@ def plan(
         if node.record is not None:
             records.setdefault(node.record.owner.uid, set()).add(node.name)
     for uid, one in plans.items():
-        _plan(one, keeps[uid], records.get(uid, set()), judge, busy, now, told or {})
+        fixed = partial(_fixed, judge=judge, busy=busy, now=now, told=told or {})
+        _plan(one, keeps[uid], records.get(uid, set()), autopilot if one.layout.follows_demand else fixed)
     return list(plans.values())
 
 
@@ -124,17 +135,34 @@ def _plan(
     plan: LayoutPlan,
     kept: list[SeenNode],
     records: Collection[str],
-    judge: Callable[[SeenNode, MigLayout], Verdict],
-    busy: Callable[[str], str],
-    now: float,
-    told: Mapping[str, str],
+    ready: Callable[[LayoutPlan, Sequence[SeenNode]], Sequence[str]],
 ) -> None:
+    """Say how nodes stand, and give slots to those that are ready to begin."""
     layout, spec = plan.layout, plan.layout.spec
     try:
         at_once = MaxUnavailable.parse(str(spec.rollout.max_unavailable)).of(len(kept))
         spec.rollout.drain_seconds, spec.rollout.seconds  # noqa: B018 # read, so that what is wrong is said
     except InvalidInput as error:
         plan.error, at_once = f"spec.rollout: {error}", 0
+    may = ready(plan, kept)
+    plan.unused = [name for name in layout.updating if name not in records]
+    # these have their slot already; what the autopilot had decided is not known any more
+    again = [] if layout.follows_demand else [name for name in may if name in plan.unused]
+    free = max(0, at_once - len({*layout.updating, *records}))
+    plan.begin = again + [name for name in may if name not in plan.unused][:free]
+    plan.unused = [name for name in plan.unused if name not in again]
+
+
+def _fixed(
+    plan: LayoutPlan,
+    kept: Sequence[SeenNode],
+    judge: Callable[[SeenNode, MigLayout], Verdict],
+    busy: Callable[[str], str],
+    now: float,
+    told: Mapping[str, str],
+) -> list[str]:
+    """Say how nodes stand to their fixed layout; those that may begin, idle ones first."""
+    layout, spec = plan.layout, plan.layout.spec
     ready: list[tuple[bool, str]] = []  # whether pods hold devices of it, and the node
     for node in kept:
         state, reason = _state(node, layout, judge, now, told)
@@ -148,12 +176,7 @@ def _plan(
     failed = sorted(name for name, (state, _) in plan.states.items() if state is State.FAILED)
     if plan.error or spec.paused or failed:
         plan.stopped = plan.error or ("paused" if spec.paused else f"the rollout failed on {failed[0]}")
-    plan.unused = [name for name in layout.updating if name not in records]
-    may = [] if plan.stopped else [name for _, name in sorted(ready)]
-    again = [name for name in may if name in plan.unused]  # these have their slot already
-    free = max(0, at_once - len({*layout.updating, *records}))
-    plan.begin = again + [name for name in may if name not in plan.unused][:free]
-    plan.unused = [name for name in plan.unused if name not in again]
+    return [] if plan.stopped else [name for _, name in sorted(ready)]
 
 
 def _state(

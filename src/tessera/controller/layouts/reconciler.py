@@ -6,12 +6,17 @@ cordons only nodes whose slot is written, and each write to a node has the node'
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
+from msgspec import to_builtins
+
 from tessera.controller.ability import Ability
+from tessera.controller.layouts.autopilot import Autopilot
+from tessera.controller.layouts.decisions import EVENTS, GIVEN_UP, changed_rows, sentence
+from tessera.controller.layouts.demand import DemandFollower
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
@@ -26,8 +31,10 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
+from tessera.protocol.mig.autopilot import UNDER_WAY, AutopilotStatus
 from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.rollouts import Result
 from tessera.rollout.changes import Surroundings
 from tessera.rollout.config_map import MANAGER
 
@@ -73,10 +80,14 @@ class LayoutReconciler:
         self._read: tuple[float, frozenset[tuple[str, int]]] = 0.0, frozenset()
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
+        self._autopilot = Autopilot()
+        self._demand = DemandFollower(client)
         self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._verdict)
         metrics.layout_nodes = lambda: {
             (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State
         }
+        metrics.wanted, metrics.refused_devices = self._autopilot.wanted, self._autopilot.refused
+        metrics.proposed = self._autopilot.proposed
 
     async def follow(self) -> None:
         await self.follower.run()
@@ -102,6 +113,14 @@ class LayoutReconciler:
         """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""
         await self.until_able()
         self._rollouts.reset()
+        self._autopilot.reset()
+        try:
+            await self._reconcile_for_ever(fence)
+        finally:  # another process may lead now
+            self._demand.stop()
+            self._autopilot.reset()
+
+    async def _reconcile_for_ever(self, fence: Callable[[], None]) -> NoReturn:
         while True:
             self._changed.clear()
             fence()
@@ -124,13 +143,16 @@ class LayoutReconciler:
                 await self._tried(layout, self._write_status(layout, {"controller": self._identity}))
         await self._read_configurations()
         more = await self._rollouts.drive(fence)
+        await self._look()
+        now, told, put_off = self._clock.wall(), self._rollouts.told, self._rollouts.put_off
         plans = plan(
             list(self.state.layouts.values()),
             self.state.nodes,
             self._verdict,
             self.state.busy,
-            self._clock.wall(),
-            self._rollouts.told,
+            now,
+            told,
+            lambda one, kept: self._autopilot.plan(one, kept, now, told, put_off),
         )
         self._states = {}
         for one in plans:
@@ -138,8 +160,27 @@ class LayoutReconciler:
                 self._states[state] = self._states.get(state, 0) + 1
             if one.layout.status.controller == self._identity:
                 more |= await self._tried(one.layout, self._carry_out(one, fence)) or False
-        await self._rollouts.tidy(self._around.manager, fence)
+        records = (one.record for one in self.state.nodes.values() if one.record is not None)
+        await self._rollouts.configurations.tidy(self._around.manager, records)
         return more
+
+    async def _look(self) -> None:
+        """Let the autopilot decide, where a MigLayout is in mode Auto and it is time."""
+        every = list(self.state.layouts.values())
+        if not any(one.follows_demand for one in every):
+            self._demand.stop()
+            self._autopilot.looks.clear()
+            return
+        self._demand.start()
+        ours = [one for one in every if one.follows_demand and one.status.controller == self._identity]
+        self._autopilot.missing = self._demand.missing()
+        if self._autopilot.missing:
+            self._autopilot.looks.clear()
+        elif self._demand.is_due(wants=bool(self._autopilot.wanted())) or not self._autopilot.knows(ours):
+            nodes, now = self.state.nodes, self._clock.wall()
+            left = self._autopilot.left(nodes.values(), now, self._rollouts.put_off)
+            seen = await self._demand.look(nodes, left, self._around.manager)
+            self._autopilot.look(ours, every, nodes, seen, now)
 
     async def _tried(self, layout: MigLayout, work: Coroutine[Any, Any, T]) -> T | None:
         """Do some work for one MigLayout; where the API server refuses it, the others go on."""
@@ -155,20 +196,40 @@ class LayoutReconciler:
     async def _carry_out(self, one: LayoutPlan, fence: Callable[[], None]) -> bool:
         """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
         released = {name for name in one.unused if await self._rollouts.release(name, one.layout, fence)}
-        status = status_of(one, self._identity, self._clock.wall())
+        layout, now = one.layout, self._clock.wall()
+        status = status_of(one, self._identity, now)
         status["updating"] = [name for name in status["updating"] if name not in released]
-        layout = one.layout
+        autopilot = self._of_autopilot(one, released, status, now)
         if status != layout.raw_status:
             fence()
             written = await self._write_status(layout, status)
             if written is None:
                 return True
             self._tell(layout, status)
+            if autopilot is not None:
+                self._autopilot.written(one, now)
+                self._tell_decisions(layout, autopilot)
             layout = written
         for name in one.begin:
             if name in layout.updating:
-                await self._rollouts.begin(name, layout, fence)
+                await self._rollouts.begin(name, layout, fence, one.recuts.get(name, ()))
         return bool(released or one.begin)
+
+    def _of_autopilot(
+        self, one: LayoutPlan, released: Collection[str], status: dict[str, Any], now: float
+    ) -> AutopilotStatus | None:
+        """Complete a status with what the autopilot says; None where that stays as it is."""
+        layout, there = one.layout, "autopilot" in one.layout.raw_status
+        if not layout.follows_demand:
+            if there:
+                status["autopilot"] = None  # by a merge patch it goes
+            return None
+        said = self._autopilot.status(one, self.state.nodes, released, self._rollouts, now)
+        if self._autopilot.worth_writing(layout, said, now) or one.begin or not there:
+            status["autopilot"] = to_builtins(said)
+            return said
+        status["autopilot"] = layout.raw_status["autopilot"]
+        return None
 
     async def _write_status(self, layout: MigLayout, status: dict[str, Any]) -> MigLayout | None:
         """Write to the status with the MigLayout's version; None where it has changed since."""
@@ -217,8 +278,18 @@ class LayoutReconciler:
             about = About(API_VERSION, KIND, layout.name, "", layout.uid)
             self._recorder.record(Event(about, one["reason"], one["message"] or one["type"], kind))
 
+    def _tell_decisions(self, layout: MigLayout, now: AutopilotStatus) -> None:
+        """Decisions, and what became of them, are told as Events of the MigLayout."""
+        about = About(API_VERSION, KIND, layout.name, "", layout.uid)
+        for row in changed_rows(layout.autopilot, now):
+            reason = EVENTS.get(row.result, GIVEN_UP)
+            kind = "Warning" if row.result == Result.FAILED else "Normal"
+            self._recorder.record(Event(about, reason, sentence(row), kind))
+            if row.result != UNDER_WAY:
+                self._metrics.recuts.add(row.result.lower())
+
     async def _wait(self, took: float) -> None:
         """Wait until something has changed, or for the next look; at least as long as the last one took, since many nodes change all the time."""
         await self._clock.sleep(min(max(_BURST, took), self._poll))
         seconds = self._poll if self._rollouts.under_way() else _REST
-        await first_of(self._clock.sleep(seconds), self._changed.wait())
+        await first_of(self._clock.sleep(seconds), self._changed.wait(), self._demand.due())

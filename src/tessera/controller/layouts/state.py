@@ -23,7 +23,7 @@ from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
-from tessera.rollout.in_use import holders, named
+from tessera.rollout.in_use import Going, holders, named
 from tessera.rollout.progress import sliced
 
 MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
@@ -76,7 +76,7 @@ class LayoutState:
 
     def busy(self, node: str) -> str:
         """The pods that hold GPUs of a node."""
-        return named(holders(self._uses.get(node, {}).values(), None))
+        return named(holders(self._uses.get(node, {}).values(), Going()))
 
     def sliced(self, node: str) -> dict[str, int]:
         """The devices that Tessera's DRA driver offers on a node."""

@@ -47,20 +47,25 @@ def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str
     current, failed = plan.count(State.CURRENT), plan.count(State.FAILED)
     invalid, conflicts = plan.count(State.INVALID), plan.count(State.CONFLICT)
     updating, pending = plan.count(State.UPDATING), plan.count(State.PENDING)
-    ready = current == desired and not (conflicts or plan.error)
-    told = f"{current} of {number_of(desired + conflicts, 'node')} have the layout"
+    follows_demand = plan.layout.follows_demand
+    all_well = not failed if follows_demand else current == desired
+    ready = all_well and not (conflicts or plan.error)
+    have = "may be cut anew" if follows_demand else "have the layout"
+    told = f"{current} of {number_of(desired + conflicts, 'node')} {have}"
     yield "Ready", ready, "Complete" if ready else "Incomplete", told
-    moves = bool(updating or plan.begin or (pending and not plan.stopped))
+    moves = bool(updating or plan.begin or (pending and not (plan.stopped or follows_demand)))
     reason = (
         "RollingOut"
         if moves
         else "Paused"
         if plan.layout.spec.paused
+        else "DryRun"
+        if follows_demand and plan.layout.spec.autopilot.dry_run
         else "Stopped"
         if plan.stopped
         else "Idle"
     )
-    message = plan.stopped or _first(plan, State.UPDATING, State.PENDING)
+    message = plan.stopped or _first(plan, State.UPDATING, *(() if follows_demand else (State.PENDING,)))
     yield "Progressing", moves, reason, message
     if failed:
         yield "Degraded", True, "RolloutFailed", _first(plan, State.FAILED)

@@ -36,12 +36,8 @@ class Writes:
 
     async def read_history(self) -> History:
         """What was evicted before, by whichever process; nothing where that was never written."""
-        try:
-            return History.read(await self._client.get(self._path(CONFIG_MAP)))
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            return History()
+        raw = await self._client.find(self._path(CONFIG_MAP))
+        return History() if raw is None else History.read(raw)
 
     async def write_history(self, history: History) -> History:
         """Write it, and return it with its new version; `ApiError.is_conflict` where another process was first."""
@@ -57,13 +53,9 @@ class Writes:
         if pod.owner is None:
             return None
         path = path_of("batch/v1", "jobs", namespace=pod.key.namespace, name=pod.owner.name)
-        try:
-            found = Job.read(await self._client.get(path))
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            return None
-        return found if found.uid == pod.owner.uid else None
+        raw = await self._client.find(path)
+        found = None if raw is None else Job.read(raw)
+        return found if found and found.uid == pod.owner.uid else None
 
     async def scales_up(self, pod: PendingPod) -> bool:
         """Whether an autoscaler brings a node for a pod, by its Events."""

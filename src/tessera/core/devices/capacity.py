@@ -42,6 +42,8 @@ class PodUse:
     claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
     rejected: bool = False  # it was never created; its name is that of its workload, `deployment/web`
     uid: str = ""
+    priority: int = 0  # read where `where` is
+    gated: bool = False  # it has scheduling gates: it waits for something else first
 
     @property
     def missed(self) -> dict[MigProfile, int]:
@@ -92,11 +94,6 @@ def pod_use(
         claim=str(claim) if claim else "",
         uid=uid,
     )
-
-
-def share(uid: str, number: int) -> int:
-    """A pod's share in a resource, as a number: two sums of shares are the same where the same pods hold the same numbers of it."""
-    return hash((uid[:POD], number))
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
@@ -157,7 +154,8 @@ class Capacity(dict[str, Node]):
     def __init__(self) -> None:
         super().__init__()
         self._taken: dict[str, dict[str, Quantity]] = {}  # by node; empty: of pods that no node has
-        self._shares: dict[tuple[str, str], int] = {}  # by node and GPU resource: who holds it
+        # by node and GPU resource: how many each pod holds
+        self._holders: dict[tuple[str, str], dict[str, int]] = {}
         # by node, of what DRA serves there: whichever way a pod asked, a claim holds the device
         self.claimed: Mapping[str, Mapping[str, int]] = {}
 
@@ -168,32 +166,27 @@ class Capacity(dict[str, Node]):
         taken = self._taken.setdefault(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) + amount
-            self._share(use, resource, amount, 1)
+            if use.node and is_any_gpu(resource):
+                self._holders.setdefault((use.node, resource), {})[use.uid[:POD]] = int(amount.value)
 
     def remove(self, use: PodUse) -> None:
         taken = self._taken.get(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) - amount
-            self._share(use, resource, amount, -1)
+            if some := self._holders.get((use.node, resource)):
+                some.pop(use.uid[:POD], None)
             if not taken[resource]:
                 del taken[resource]
         if not taken:
             self._taken.pop(use.node, None)
 
-    def _share(self, use: PodUse, resource: str, amount: Quantity, sign: int) -> None:
-        if use.node and is_any_gpu(resource):
-            key = use.node, resource
-            self._shares[key] = self._shares.get(key, 0) + sign * share(use.uid, int(amount.value))
-            if not self._shares[key]:
-                del self._shares[key]
-
-    def shares(self, node: str, resource: str) -> int:
-        """The sum of the shares that the pods of a node have in a GPU resource."""
-        return self._shares.get((node, resource), 0)
+    def holders(self, node: str, resource: str) -> Mapping[str, int]:
+        """How many of a GPU resource each pod of a node holds; pods by the first letters of their UIDs."""
+        return self._holders.get((node, resource), {})
 
     def forget_pods(self) -> None:
         self._taken.clear()
-        self._shares.clear()
+        self._holders.clear()
 
     @property
     def asked(self) -> Amounts:

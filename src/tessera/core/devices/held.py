@@ -1,8 +1,9 @@
 """Which devices of a node pods hold, as its device plugin says it, and when that is believed.
 
 The plugin names a device by its card and its place there (`1g.18gb@4`; a whole card is `gpu`), and the pod that holds it by the
-beginning of its UID. A pod keeps its devices for as long as it lives. So what is said of a resource is true, however old it is, if by the
-API just these pods hold just so many of it. Where a pod has come or gone since, or the pod of a device is not known, nothing is believed.
+beginning of its UID. A pod keeps its devices for as long as it lives. So what is said of a pod is true, however old it is, if the pod holds just
+so many by the API. Where that is so for every pod that holds some of a resource, no other device of it is held. What is said of other pods is not
+free yet, and is held, too.
 """
 
 from collections import Counter
@@ -10,11 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.core.devices.capacity import POD, PodUse, share
+from tessera.core.devices.capacity import POD
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import WHOLE_GPU
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import WHOLE, Slot, Strategy
 from tessera.core.mig.profile import MigProfile
 
@@ -60,10 +60,10 @@ def said_of(published: Published, strategy: Strategy) -> dict[str, dict[Placed, 
     return said
 
 
-def agrees(said: Mapping[Placed, str], shares: int) -> bool:
-    """Whether just these pods hold just so many devices of a resource by the API, too, where that is the sum of their shares."""
+def agrees(said: Mapping[Placed, str], by_api: Mapping[str, int]) -> bool:
+    """Whether every pod that holds some of a resource by the API is said to hold just so many."""
     pods = Counter(said.values())
-    return "" not in pods and sum(share(pod, number) for pod, number in pods.items()) == shares
+    return "" not in by_api and all(pods[pod] == number for pod, number in by_api.items())
 
 
 def believed(
@@ -71,24 +71,14 @@ def believed(
     strategy: Strategy,
     places: Mapping[Placed, Slot],
     resources: Collection[str],
-    shares: Callable[[str], int],
+    by_api: Callable[[str], Mapping[str, int]],
 ) -> Held:
-    """What pods hold of a node with devices at these places: by the API of these resources, with these shares."""
+    """What pods hold of a node with devices at these places: by the API of these resources, each pod so many."""
     said, slots, doubted = said_of(published, strategy), set[Slot](), set[str]()
     for resource in {*said, *resources}:
         some = said.get(resource, {})
-        if some.keys() <= places.keys() and agrees(some, shares(resource)):
+        if some.keys() <= places.keys() and agrees(some, by_api(resource)):
             slots |= {places[one] for one in some}
         else:
             doubted.add(resource)
     return Held(frozenset(doubted), frozenset(slots))
-
-
-def sums_of(uses: Iterable[PodUse]) -> dict[str, int]:
-    """For each resource the sum of what the pods of a node hold of it by the API; see `share`."""
-    sums = Counter[str]()
-    for use in uses:
-        for resource, amount in use.amounts.items():
-            if is_any_gpu(resource):
-                sums[resource] += share(use.uid, int(amount.value))
-    return sums

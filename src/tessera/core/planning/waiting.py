@@ -153,10 +153,13 @@ def _instead(use: PodUse, asks: Mapping[str, Number]) -> tuple[Mapping[str, Numb
     return tuple({**others, **choice} for choice in use.alternatives.choices() if choice != first)
 
 
-def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
-    """Give out what is free, in `rooms`, and say of the rest what would help it."""
+def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running: bool = True) -> Waiting:
+    """Give out what is free, in `rooms`, and say of the rest what would help it.
+
+    `for_running`: what pods could have that fell back and run is among what was given out. They will not take it as long as they run.
+    """
     may, why = allowed_nodes(groups, rooms)
-    rest, given = settle(groups, may, rooms)
+    rest, given = settle(groups, may, rooms, for_running=for_running)
     free, hopeless, to_plan = [], [], []
     numbers: dict[tuple[int, ...], int] = {}
     for index, group in enumerate(groups):
@@ -187,7 +190,11 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
 
 
 def settle(
-    groups: Sequence[Group], may: Sequence[Sequence[int]], rooms: Sequence[NodeRoom]
+    groups: Sequence[Group],
+    may: Sequence[Sequence[int]],
+    rooms: Sequence[NodeRoom],
+    *,
+    for_running: bool = True,
 ) -> tuple[list[Group], dict[int, Counter[str]]]:
     """Give rooms to pods, those that exist and have the fewest nodes to go to first; who is left, and what was given where."""
     rest, given = list(groups), dict[int, Counter[str]]()
@@ -209,7 +216,8 @@ def settle(
                 if pods := rooms[i].fits(asks, left):
                     rooms[i].take(asks, pods)
                     taken = {resource: pods * int(asks[resource]) for resource in devices}
-                    given.setdefault(i, Counter()).update(taken)
+                    if for_running or group.waits:
+                        given.setdefault(i, Counter()).update(taken)
                     left -= pods
         rest[index] = group.fewer(len(group.names) - left)
     return rest, given

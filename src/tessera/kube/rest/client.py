@@ -100,6 +100,15 @@ class Client:
         """One object, or whatever else is at the path."""
         return await self.request("GET", path, query)
 
+    async def find(self, path: str, query: Query | None = None) -> bytes | None:
+        """One object; None where there is none."""
+        try:
+            return await self.get(path, query)
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            return None
+
     async def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """POST an object to its collection; `ApiError.is_conflict` when the name is taken."""
         return await self.request("POST", path, query, body=body)

@@ -184,7 +184,12 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
         raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
     deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
     use = pod_use(pod, status.phase, deleted=deleted, created=created, uid=metadata.uid, keep=keep)
-    return replace(use, where=one.spec.placement()) if where and where(use) else use
+    if where is None or not where(use):
+        return use
+    spec = one.spec
+    return replace(
+        use, where=spec.placement(), priority=spec.priority or 0, gated=bool(spec.scheduling_gates)
+    )
 
 
 def pod_in_effect(one: PodIn, keep: Keep | None = None) -> Pod:

@@ -78,7 +78,9 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     state: str = ""  # the state of the old layout
     cordoned: bool = False  # the node was cordoned before, and stays so
     drain: bool = False  # evict the pods that hold devices which go
+    auto: bool = False  # the autopilot decided it: no pod is waited for
     touched: tuple[str, ...] | None = None  # the resources of which devices go; None: any may
+    places: dict[int, tuple[str, ...]] | None = None  # which devices go: card → places; None: it is not known
     offered: dict[str, int] = {}  # what the node had
     expected: dict[str, int] | None = None  # what it will have; None: unknown
     late: float = 0.0  # until then mig-manager may not know the configuration yet

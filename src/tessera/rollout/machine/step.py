@@ -25,7 +25,7 @@ from tessera.protocol.mig.rollouts import (
 )
 from tessera.rollout.attempt import ENDED, LATE, NO_CONFIGURATION, TO_CLEAR, TO_COME_BACK, Attempt
 from tessera.rollout.change import Change, value_of
-from tessera.rollout.in_use import holders, named
+from tessera.rollout.in_use import SAID_WITHIN, Going, holders, named
 from tessera.rollout.machine.values import (
     Evict,
     How,
@@ -40,6 +40,9 @@ from tessera.rollout.machine.values import (
 from tessera.rollout.progress import progress_of
 from tessera.rollout.writing import paused
 
+_SETTLES: Final = (
+    2.0  # seconds after a cordon in which pods may still come that the scheduler had placed already
+)
 _MEANWHILE: Final = "another client changed {} meanwhile; left as it is"
 
 
@@ -49,15 +52,17 @@ def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float
         owner,
         Phase.CORDONED,
         now,
-        now + how.drain_timeout,
+        now if how.auto else now + how.drain_timeout,
         how.timeout,
         change.after,
         change.before,
         label=change.label,
         state=change.state,
         cordoned=seen.cordoned,
-        drain=how.drain,
+        drain=how.drain and not how.auto,
+        auto=how.auto,
         touched=None if change.removed is None else tuple(sorted(change.removed)),
+        places=None if change.places is None else dict(change.places),
         offered=dict(change.offered),
         expected=None if change.expected is None else dict(change.expected),
     )
@@ -179,15 +184,20 @@ def _cordoned(turn: _Turn) -> NextStep:
     if not seen.ready:
         reason = "the node is not ready"
         return turn.finish(Result.NOT_READY, reason) if turn.late else Waiting(reason)
-    touched = None if record.touched is None else frozenset(record.touched)
-    if found := holders(seen.uses, touched):
+    going = Going(None if record.touched is None else frozenset(record.touched), record.places)
+    if found := holders(seen.uses, going, seen.gpus):
         which = named(found) + (f"; {seen.refused}" if seen.refused else "")
         if turn.late:
             return turn.finish(Result.IN_USE, f"pods still hold devices that would go: {which}")
         reason = f"waiting for pods that hold devices which go: {which}"
         ending = {f"{one.namespace}/{one.name}" for one in seen.uses if one.ending}
-        pods = tuple(dict.fromkeys(one.pod for one in found if one.pod not in ending))
+        all_said = turn.now >= record.since + SAID_WITHIN
+        pods = tuple(
+            dict.fromkeys(one.pod for one in found if one.pod not in ending and (one.sure or all_said))
+        )
         return Evict(pods, reason) if record.drain and pods else Waiting(reason)
+    if record.auto and turn.now < record.since + _SETTLES:
+        return Waiting("the scheduler may have chosen it for a pod just now")
     late = turn.now + LATE if record.label and record.after.startswith(OURS) else 0.0
     if record.before == record.after and record.label:  # mig-manager acts on a change only
         moved = turn.moved(Phase.RETRYING, record.timeout, late=late)

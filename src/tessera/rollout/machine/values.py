@@ -71,6 +71,7 @@ class How:
     drain: bool = False
     drain_timeout: float = 1800.0  # for pods to let go
     timeout: float = 600.0  # for the node to show its layout
+    auto: bool = False  # the autopilot decided it: no pod is waited for
 
 
 @dataclass(frozen=True, slots=True)

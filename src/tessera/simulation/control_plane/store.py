@@ -18,7 +18,6 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from tessera.core.errors import TesseraError
-from tessera.protocol.kubernetes.objects import moment
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, ResourceType
 
 Document = dict[str, Any]
@@ -105,7 +104,7 @@ class Store:
 
     def now(self) -> str:
         """This moment, as the API writes it."""
-        return moment(self._now().timestamp())
+        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def get(self, kind: ResourceType, name: str, namespace: str = "") -> Stored:
         """One object, or NotFound."""

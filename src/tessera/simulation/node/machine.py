@@ -23,7 +23,7 @@ from tessera.simulation.control_plane.store import Document, Key, StatusError, S
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.drivers import Drivers, Prepared, PrepareFailed, Use, uses
 from tessera.simulation.node.kubelet import AdmissionFailed, Held, Kubelet
-from tessera.simulation.node.runtime import RunningContainer, start_container
+from tessera.simulation.node.runtime import Container, start_container
 
 _VERSION: Final = "v1.36.1+tessera"
 _RETRY_SECONDS: Final = 1.0  # until a driver is asked again
@@ -39,7 +39,7 @@ class SimulatedNode:
         self.cdi_folder = folder / "cdi"
         self.state_folder = folder / "state"
         self.host_root = folder / "host"
-        self.containers: dict[Key, dict[str, RunningContainer]] = {}  # pods that run here, and what they see
+        self.containers: dict[Key, dict[str, Container]] = {}  # pods that run here, and what they see
         self._store = store
         self._events = events
         self._look = asyncio.Event()
@@ -166,8 +166,8 @@ class SimulatedNode:
 
     async def _start_containers(
         self, name: str, pod: Pod, claimed: Mapping[str, list[Use]], prepared: Prepared
-    ) -> dict[str, RunningContainer]:
-        started: dict[str, RunningContainer] = {}
+    ) -> dict[str, Container]:
+        started: dict[str, Container] = {}
         for one in pod.all_containers():
             wanted = {
                 resource: int(amount.value)

@@ -13,7 +13,7 @@ from tessera.simulation.node.kubelet import AdmissionFailed, Grant
 
 
 @dataclass(frozen=True, slots=True)
-class RunningContainer:
+class Container:
     """What a container has of its devices."""
 
     env: dict[str, str] = field(default_factory=dict)
@@ -41,9 +41,9 @@ class RunningContainer:
         return said.decode(errors="replace")
 
 
-def start_container(grants: Iterable[Grant], specs: Path) -> RunningContainer:
+def start_container(grants: Iterable[Grant], specs: Path) -> Container:
     """What a container has that was given these; `AdmissionFailed` where no spec file of the folder describes a CDI name."""
-    started, edits = RunningContainer(), _edits(specs)
+    started, edits = Container(), _edits(specs)
     for grant in grants:
         started.env.update(grant.envs)
         started.device_nodes.extend(one.container_path for one in grant.devices)

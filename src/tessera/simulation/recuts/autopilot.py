@@ -1,13 +1,22 @@
-"""The production policy, asked as the controller asks it, with what it says carried out."""
+"""The controller's autopilot, asked as the controller asks it, with what it says carried out.
 
+What it remembers goes through the status of a MigLayout, as it does in a cluster.
+"""
+
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final
 
-from tessera.core.autopilot.propose import propose
+from tessera.controller.layouts import autopilot as controller
+from tessera.controller.layouts.plan import SeenNode
 from tessera.core.autopilot.values import Limits, Past, Want
 from tessera.core.mig.placement import Instance
+from tessera.inventory.demand.wants import Situation
+from tessera.protocol.kubernetes.nodes import decode_node
+from tessera.protocol.mig.autopilot import write_past
+from tessera.protocol.mig.miglayout import MigLayout
 from tessera.simulation.days.cluster import NAMESPACE
 from tessera.simulation.days.layouts import CARDS_OF_A_NODE, PROFILES
 from tessera.simulation.recuts.play import Waiting
@@ -16,27 +25,59 @@ from tessera.simulation.recuts.pool import Card, Pool
 SOON: Final = 10.0  # seconds between two looks at least
 LATER: Final = 30.0  # and at most, while somebody waits
 RECUTS_PER_HOUR: Final = 20  # for 16 cards
+_POOL: Final = {"pool": "days"}  # the nodes' label
 _FIXED: Final = "another card of its node is being cut"
 
 
 def limits_for(cards: int) -> Limits:
     """The default limits; the budget grows with the cards."""
-    return Limits(recuts_per_hour=RECUTS_PER_HOUR * cards // 16)
+    return Limits(recuts_per_hour=max(1, RECUTS_PER_HOUR * cards // 16))
+
+
+def layout_with(limits: Limits) -> MigLayout:
+    """A MigLayout that may cut every node."""
+    autopilot = {
+        "dryRun": False,
+        "recutsPerHour": limits.recuts_per_hour,
+        "coolDown": f"{limits.cool_down:g}s",
+    }
+    metadata = {"name": "all", "uid": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return MigLayout.read(
+        json.dumps(
+            {"metadata": metadata, "spec": {"mode": "Auto", "nodeSelector": _POOL, "autopilot": autopilot}}
+        ).encode()
+    )
 
 
 class Autopilot:
-    """Looks when something changed, and remembers what the policy wants remembered; `forecasts`: also what was wanted before."""
+    """Looks when something changed; `forecasts`: remembers also what was wanted before."""
 
     def __init__(self, limits: Limits, *, forecasts: bool = True) -> None:
-        self.limits, self.forecasts = limits, forecasts
-        self.past = Past()
+        self.layout, self.forecasts = layout_with(limits), forecasts
         self.due = 0.0
+        self._decides = controller.Autopilot()
+        self._nodes: dict[str, SeenNode] = {}
         self._last = -inf
 
     def changed(self, waiting: Waiting, now: float) -> None:
         self.due = min(self.due, max(now, self._last + SOON))
 
     def look(self, pool: Pool, waiting: Waiting, now: float) -> Iterator[tuple[Card, Sequence[Instance]]]:
+        seen = self._seen(pool, waiting)
+        self._last = now
+        self.due = now + LATER if seen.wants else inf
+        if not self.forecasts:
+            self._decides.reset()
+        self._decides.look([self.layout], [self.layout], self._nodes, seen, now)
+        proposal = self._decides.looks[self.layout.uid].proposal
+        if proposal.recuts or not self.forecasts:
+            self._write(proposal.past.after(proposal.recuts, now))
+        for one in proposal.recuts:
+            card = pool.cards[int(one.node.removeprefix("node-")) * CARDS_OF_A_NODE + one.number]
+            yield card, one.after.instances
+
+    def _seen(self, pool: Pool, waiting: Waiting) -> Situation:
+        """What waits beyond what is on its way, and the cards."""
         sizes = {size: len(some) for size, some in waiting.items()}
         for card in pool.cards:
             if card.coming:
@@ -46,13 +87,20 @@ class Autopilot:
             for size, some in waiting.items()
             for task in list(some)[len(some) - sizes[size] :]
         ]
-        closed = [_FIXED if pool.is_closed(number) else "" for number in range(len(pool.nodes))]
-        cards = [card.supply(fixed=closed[card.node]) for card in pool.cards]
-        past = self.past if self.forecasts else replace(self.past, at=None, levels={})
-        proposal = propose(wants, cards, past, self.limits, now)
-        self.past = proposal.past.after(proposal.recuts, now)
-        self._last = now
-        self.due = now + LATER if wants else inf
-        for one in proposal.recuts:
-            card = pool.cards[int(one.node.removeprefix("node-")) * CARDS_OF_A_NODE + one.number]
-            yield card, one.after.instances
+        cards = {}
+        for number, node in enumerate(pool.nodes):
+            fixed = _FIXED if pool.is_closed(number) else ""
+            cards[f"node-{number:02}"] = tuple([card.supply(fixed) for card in node])
+        if not self._nodes:
+            self._nodes = {
+                name: SeenNode.of(
+                    decode_node(json.dumps({"metadata": {"name": name, "labels": _POOL}}).encode())
+                )
+                for name in cards
+            }
+        return Situation(tuple(wants), cards, {})
+
+    def _write(self, past: Past) -> None:
+        """Re-cuts stand in the status before they begin; without a forecast, nothing else does."""
+        kept = past if self.forecasts else replace(past, at=None, levels={})
+        self.layout = replace(self.layout, raw_status={"autopilot": {"past": write_past(kept)}})

@@ -27,8 +27,10 @@ class Nos:
     def __init__(self) -> None:
         self.due = inf
         self._first = inf  # when the batch began
+        self._same = False  # as at the last look, which found nothing to cut
 
     def changed(self, waiting: Waiting, now: float) -> None:
+        self._same = False
         if any(some and some[-1].created == now for some in waiting.values()):
             self._first = min(self._first, now)
             self.due = min(self._first + WINDOW, now + IDLE)
@@ -37,12 +39,15 @@ class Nos:
         lacking = Counter({size: len(some) for size, some in waiting.items() if some})
         self._first = now if lacking else inf
         self.due = now + IDLE if lacking else inf
-        if any(card.coming for card in pool.cards):
+        if self._same or any(card.coming for card in pool.cards):
             return
+        self._same = True
         for node in pool.nodes:
             if not lacking:
                 return
-            yield from _plan(node, lacking)
+            for cut in _plan(node, lacking):
+                self._same = False
+                yield cut
 
 
 def _plan(node: Sequence[Card], lacking: Counter[int]) -> Iterator[tuple[Card, _Places]]:

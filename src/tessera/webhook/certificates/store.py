@@ -107,12 +107,9 @@ class KubeStore:
 
 async def read_object(client: Client, path: str, kind: type[T]) -> T | None:
     """An object, as far as it is needed; None if there is none."""
+    raw = await client.find(path)
     try:
-        return msgspec.json.decode(await client.get(path), type=kind)
-    except ApiError as error:
-        if error.is_not_found:
-            return None
-        raise
+        return None if raw is None else msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadResponse(f"the API server sent an unexpected object: {error}") from error
 

@@ -14,7 +14,6 @@ from tessera.core.mig.profile import MigProfile
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, ResetNeeded, cut
 from tessera.node.sources.cutting.journal import Journal, Lock
 from tessera.node.sources.cutting.port import Refused
-from tests.examples import examples
 from tests.node.sources.cutting.fake import H200, FakeCard, Killed, MemoryJournal, fits
 
 
@@ -191,13 +190,13 @@ def no_fault(name: str, number: int) -> None:
     pass
 
 
-def test_fault_49_killed_at_every_call_of_random_changes() -> None:
+def test_fault_49_killed_at_every_call_of_300_changes() -> None:
     """Whichever call a process was killed at, before or after it took effect: no held slice is lost, and the next start finishes.
 
     Where NVML refuses at that next start, the card is as it was before the first change.
     """
     random_, names, runs, refusals = random.Random(27), set[str](), 0, 0
-    for _ in range(changes := examples(300)):
+    for _ in range(300):
         before, goal = random_cut(random_), random_cut(random_)
         start = FakeCard().add(*before.instances)
         held = frozenset(random_.sample([*start.instances], random_.randrange(len(start.instances) + 1)))
@@ -238,14 +237,14 @@ def test_fault_49_killed_at_every_call_of_random_changes() -> None:
             assert (refused.cut, refused.complete, kept_journal.cards) == (before, True, {})
             assert kept.items() <= refused.instances.items()
     assert names == {"modes", "made", "create", "create_compute", "destroy_compute", "destroy"}
-    assert runs > 16 * changes
-    assert refusals > 3 * changes
+    assert runs > 5000
+    assert refusals > 1000
 
 
 def test_fault_50_refused_at_every_call() -> None:
     """Wherever NVML refuses once, the card is as before or as wanted, and no held slice is lost."""
     random_, seen = random.Random(28), set[type[Outcome]]()
-    for _ in range(examples(100)):
+    for _ in range(100):
         before, goal = random_cut(random_), random_cut(random_)
         start = FakeCard().add(*before.instances)
         held = frozenset(random_.sample([*start.instances], random_.randrange(len(start.instances) + 1)))

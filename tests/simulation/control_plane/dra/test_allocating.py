@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tessera.core.dra.slices import Kind, PoolId
 from tessera.simulation.control_plane.dra.allocating import (
-    SliceDevice,
+    Alternative,
+    Device,
     Stock,
-    SubRequest,
     allocate,
     score,
     score_of,
@@ -27,7 +27,7 @@ def stock(*devices, slices=0):
     for text in devices:
         name, _, taken = text.rstrip("!").partition(":")
         takes = {COUNTER: int(taken)} if taken else {}
-        found.append(SliceDevice((POOL, name), KIND, takes, text.endswith("!")))
+        found.append(Device((POOL, name), KIND, takes, text.endswith("!")))
     return Stock(tuple(found), {COUNTER: slices})
 
 
@@ -35,7 +35,7 @@ def requests(*texts):
     """`2g,1g*2`: one of 2g, else two of 1g."""
     return [
         tuple(
-            SubRequest(f"r{number}/{one}", (one.partition("*")[0],), int(one.partition("*")[2] or 1), score_of(place))
+            Alternative(f"r{number}/{one}", (one.partition("*")[0],), int(one.partition("*")[2] or 1), score_of(place))
             for place, one in enumerate(text.split(","))
         )
         for number, text in enumerate(texts)
@@ -85,7 +85,7 @@ def test_score():
     """Eight for the first alternative, seven for the next, once for each request; nothing for a request without alternatives."""
     have = stock("1g-0", "1g-1", "2g-0", slices=0)
     found = allocate(requests("2g,1g", "3g,1g*2"), have, (), selects)
-    exact = allocate([(SubRequest("r", ("1g",), 2),)], have, (), selects)
+    exact = allocate([(Alternative("r", ("1g",), 2),)], have, (), selects)
     assert found is not None
     assert exact is not None
     assert [score(found), score(exact)] == [8 + 7, 0]

@@ -18,7 +18,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.cutting.on_demand import OnDemandSource
-from tessera.node.sources.cutting.reading import Claimed
+from tessera.node.sources.cutting.reading import Wanted
 from tessera.node.state import Key
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,11 @@ _END: Final = 10.0
 _GONE: Final = "its slice is gone: another program removed it, or the card was reset; end the pod"
 
 
-def claimed_of(entries: Iterable[PreparedClaim], boot: str) -> defaultdict[str, Claimed]:
+def wanted_of(entries: Iterable[PreparedClaim], boot: str) -> defaultdict[str, Wanted]:
     """What the claims of this boot hold of each card, by the card's UUID."""
     devices = [one for entry in entries if entry.boot == boot for one in entry.devices if not one.admin]
     ids = frozenset(one.id for one in devices)
-    found = defaultdict[str, Claimed](lambda: Claimed(ids=ids))
+    found = defaultdict[str, Wanted](lambda: Wanted(ids=ids))
     for one in devices:
         if one.parent:
             held, whole = found[one.parent], one.id == one.parent
@@ -111,7 +111,7 @@ class ClaimSlices:
 
     async def _cut(self, card: str, entry: PreparedClaim, ends: float) -> str:
         """A card with the claim's slices, made anew: whatever was in their places is nobody's that we know."""
-        others, everything = await self._claimed(card, without=entry.uid), await self._claimed(card)
+        others, everything = await self._wanted(card, without=entry.uid), await self._wanted(card)
         ours = [one for one in everything.instances if one not in others.instances]
         there = [one for one in ours if self._source.has(card, one)]
         if there and (entry.uid, card) not in self._made:
@@ -125,13 +125,13 @@ class ClaimSlices:
 
     async def remove(self, entry: PreparedClaim) -> None:
         """Take away the claim's slices; one that some program still uses goes later, and keeps its place until then."""
-        for card, held in claimed_of([entry], self._store.boot).items():
+        for card, held in wanted_of([entry], self._store.boot).items():
             ours = entry.phase is Phase.COMPLETED or (entry.uid, card) in self._made
             self._made.discard((entry.uid, card))
             if not (ours and held.instances and self._source.knows(card)):
                 continue  # what is not known to be ours goes when we look after the card, if it may
             try:
-                others = await self._claimed(card, without=entry.uid)
+                others = await self._wanted(card, without=entry.uid)
                 words = await self._source.cut(card, others, _END, only=held.instances)
             except SourceFailed as error:
                 words = str(error)
@@ -141,18 +141,18 @@ class ClaimSlices:
     async def tidy(self, card: str) -> None:
         """Take away what no claim holds."""
         try:
-            await self._source.cut(card, await self._claimed(card), _END)
+            await self._source.cut(card, await self._wanted(card), _END)
         except SourceFailed as error:
             log.warning("card %s is looked after later: %s", card, error)
 
     def untidy(self, entries: Sequence[PreparedClaim]) -> list[str]:
         """The cards that have something that no claim holds."""
-        return self._source.untidy(claimed_of(entries, self._store.boot))
+        return self._source.untidy(wanted_of(entries, self._store.boot))
 
-    async def _claimed(self, card: str, without: str = "") -> Claimed:
+    async def _wanted(self, card: str, without: str = "") -> Wanted:
         entries = await asyncio.to_thread(self._store.readable)
         some = [entry for entry in entries if entry.uid != without]
-        return claimed_of(some, self._store.boot)[card]
+        return wanted_of(some, self._store.boot)[card]
 
 
 def _on_demand(entry: PreparedClaim, devices: Mapping[str, Device]) -> list[tuple[HeldDevice, Device]]:

@@ -30,7 +30,7 @@ from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
 from tessera.node.sources.cutting.neighbours import Neighbours
 from tessera.node.sources.cutting.port import Driver, Products
 from tessera.node.sources.cutting.reading import (
-    Claimed,
+    Wanted,
     free_on,
     made_on,
     mode_stays,
@@ -177,11 +177,11 @@ class OnDemandSource:
         card = self._card(uuid)
         return card is not None and not card.problem and uuid not in self._jobs.busy
 
-    def untidy(self, claimed: Mapping[str, Claimed]) -> list[str]:
+    def untidy(self, wanted: Mapping[str, Wanted]) -> list[str]:
         """Cards that have slices which no claim holds, or were not looked after since we started."""
         found = []
         for card in self._gpus.cards:
-            held = claimed[card.uuid]
+            held = wanted[card.uuid]
             left = {at for _, at in free_on(card, held)} - {*held.instances}
             if card.mig_enabled and (left or card.uuid not in self._seen) and self.answers(card.uuid):
                 found.append(card.uuid)
@@ -190,7 +190,7 @@ class OnDemandSource:
     async def cut(
         self,
         uuid: str,
-        claimed: Claimed,
+        wanted: Wanted,
         timeout: float,
         *,
         make: Sequence[Instance] = (),
@@ -208,7 +208,7 @@ class OnDemandSource:
             if objection := objection or (self.objection if only is None else ""):
                 return objection
             await self.look(anew=True)
-            order = self._order(uuid, claimed, make, only)
+            order = self._order(uuid, wanted, make, only)
             if isinstance(order, str):
                 return f"{self._name(uuid)} {order}"
             if words := self._jobs.postponed(uuid, order.goal):
@@ -239,7 +239,7 @@ class OnDemandSource:
             await self.look(anew=True)
 
     def _order(
-        self, uuid: str, claimed: Claimed, make: Sequence[Instance], only: Collection[Instance] | None
+        self, uuid: str, wanted: Wanted, make: Sequence[Instance], only: Collection[Instance] | None
     ) -> Order | str:
         card = self._card(uuid)
         if card is None:
@@ -248,14 +248,14 @@ class OnDemandSource:
             return self._cards.why_unknown(uuid)
         if reason := card.problem or unreadable(card):
             return reason
-        mig = bool(make) or (card.mig_enabled and not claimed.whole)
+        mig = bool(make) or (card.mig_enabled and not wanted.whole)
         if mig != card.mig_enabled and not self._switch_mode:
             return mode_stays(card)
-        free = {number: at for number, at in free_on(card, claimed) if only is None or at in only}
+        free = {number: at for number, at in free_on(card, wanted) if only is None or at in only}
         made = made_on(card)
         kept = [one.instance for one in made if one.id not in free]
         # what other claims hold and is not there is none of this cut's business: NVML may refuse it
-        stay = [one.instance for one in made if one.id not in free or one.instance in claimed.instances]
+        stay = [one.instance for one in made if one.id not in free or one.instance in wanted.instances]
         goal = Cut((*make, *(at for at in stay if at not in make)), mig)
         return Order(uuid, self._products[uuid], goal, frozenset(free), self._switch_mode and not kept)
 

@@ -140,7 +140,7 @@ def use_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class Wanted:
     """What claims hold of a card."""
 
     instances: tuple[Instance, ...] = ()
@@ -148,13 +148,13 @@ class Claimed:
     ids: frozenset[str] = frozenset()  # slices that were given as they were found, by UUID, on whichever card
 
 
-def free_on(card: NvmlCard, claimed: Claimed) -> Iterator[tuple[int, Instance]]:
+def free_on(card: NvmlCard, wanted: Wanted) -> Iterator[tuple[int, Instance]]:
     """The GPU instances of a card that no claim was given as they are."""
     on = devices_by_instance(card)
     return (
         (one.id, one.instance)
         for one in made_on(card)
-        if not claimed.ids & {device.uuid for device in on[one.id]}
+        if not wanted.ids & {device.uuid for device in on[one.id]}
     )
 
 

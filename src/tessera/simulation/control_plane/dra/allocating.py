@@ -37,7 +37,7 @@ class Unschedulable(TesseraError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SliceDevice:
+class Device:
     """One device of a slice."""
 
     id: DeviceId
@@ -50,7 +50,7 @@ class SliceDevice:
 class Stock:
     """What pods on a node can get: devices in the scheduler's order, and the totals of their counters."""
 
-    devices: tuple[SliceDevice, ...]
+    devices: tuple[Device, ...]
     counters: Mapping[CounterId, Number]
 
 
@@ -66,7 +66,7 @@ class Devices:
 
     def on(self, node: Node) -> Stock:
         """What pods on a node can get. Pools are ordered by driver and name, slices by name, devices as they are listed."""
-        devices: list[SliceDevice] = []
+        devices: list[Device] = []
         counters: dict[CounterId, Number] = {}
         for pool in sorted(self._pools.slices_for(node), key=lambda slices: slices[0].pool):
             sets = {name: dict(has) for one in pool for name, has in one.contents.counter_sets}
@@ -81,13 +81,13 @@ class Devices:
                 devices += self._devices(one)
         return Stock(tuple(devices), counters)
 
-    def _devices(self, one: Slice) -> Iterator[SliceDevice]:
+    def _devices(self, one: Slice) -> Iterator[Device]:
         if one.per_device:
             return
         listed = decode_slice(self._encoded[one.name]).spec.devices or ()
         for device, (name, kind) in zip(listed, one.contents.devices, strict=True):
             tainted = any(taint.effect in ("NoSchedule", "NoExecute") for taint in device.taints or ())
-            yield SliceDevice((one.pool, name), kind, _takes(one.pool, device), tainted)
+            yield Device((one.pool, name), kind, _takes(one.pool, device), tainted)
 
 
 def _takes(pool: PoolId, device: DeviceIn) -> dict[CounterId, Number]:
@@ -105,7 +105,7 @@ def readable(stored: Iterable[Stored], read: Callable[[bytes], T]) -> Iterator[T
             yield read(one.encoded)
 
 
-def selects(expressions: tuple[str, ...], device: SliceDevice) -> bool:
+def selects(expressions: tuple[str, ...], device: Device) -> bool:
     """Whether all expressions hold for a device. Where one cannot be evaluated, the pod is unschedulable, as for the real scheduler."""
     selectors, stand_in = _compiled(expressions)
     verdict = selectors.selects(stand_in, device.kind)
@@ -123,7 +123,7 @@ def _compiled(expressions: tuple[str, ...]) -> tuple[Selectors, DeviceClass]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SubRequest:
+class Alternative:
     """One way to serve a request: so many devices for which all expressions hold."""
 
     request: str  # as the allocation names it: `gpu`, or `gpu/smaller` for one of several
@@ -135,12 +135,12 @@ class SubRequest:
 class Given(NamedTuple):
     """A device for a request."""
 
-    alternative: SubRequest
-    device: SliceDevice
+    alternative: Alternative
+    device: Device
 
 
-DeviceRequest = tuple[SubRequest, ...]  # best first
-Selects = Callable[[tuple[str, ...], SliceDevice], bool]
+Request = tuple[Alternative, ...]  # best first
+Selects = Callable[[tuple[str, ...], Device], bool]
 
 
 def score_of(place: int) -> int:
@@ -154,7 +154,7 @@ def score(given: Sequence[Given]) -> int:
 
 
 def allocate(
-    requests: Sequence[DeviceRequest], stock: Stock, taken: Sequence[SliceDevice], selects: Selects = selects
+    requests: Sequence[Request], stock: Stock, taken: Sequence[Device], selects: Selects = selects
 ) -> tuple[Given, ...] | None:
     """Devices for all requests, beside those that are taken; None where there are none."""
     if not requests:
@@ -175,7 +175,7 @@ def allocate(
     return None
 
 
-def _has_room(stock: Stock, taken: Sequence[SliceDevice], some: Sequence[SliceDevice]) -> bool:
+def _has_room(stock: Stock, taken: Sequence[Device], some: Sequence[Device]) -> bool:
     """Whether the counters that these devices take from have enough, beside what others have taken."""
     left = {counter: stock.counters[counter] for one in some for counter in one.takes}
     for device in (*taken, *some):

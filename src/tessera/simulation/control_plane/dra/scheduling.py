@@ -19,9 +19,9 @@ from tessera.protocol.kubernetes.dra import EXACT_COUNT, ClaimSpec, ExactRequest
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
 from tessera.simulation.control_plane.dra import allocating
 from tessera.simulation.control_plane.dra.allocating import (
-    DeviceRequest,
+    Alternative,
     Given,
-    SubRequest,
+    Request,
     Unschedulable,
     readable,
 )
@@ -149,7 +149,7 @@ def _allocation_of(claim: Document) -> Document | None:
     return (claim.get("status") or {}).get("allocation")
 
 
-def _requests_of(claim: Document, classes: Mapping[str, DeviceClass]) -> Iterator[DeviceRequest]:
+def _requests_of(claim: Document, classes: Mapping[str, DeviceClass]) -> Iterator[Request]:
     """What a claim asks for; `Unschedulable` where this scheduler cannot serve such a request."""
     try:
         spec = msgspec.convert(claim.get("spec"), ClaimSpec)
@@ -167,14 +167,14 @@ def _requests_of(claim: Document, classes: Mapping[str, DeviceClass]) -> Iterato
 
 def _alternative(
     name: str, wanted: ExactRequest, classes: Mapping[str, DeviceClass], score: int
-) -> SubRequest:
+) -> Alternative:
     device_class = classes.get(wanted.device_class_name)
     if device_class is None:
         raise Unschedulable(f"request {name}: device class {wanted.device_class_name} does not exist")
     if wanted.allocation_mode != EXACT_COUNT:
         raise Unschedulable(f"request {name}: allocation mode {wanted.allocation_mode} is not known here")
     own = (one.cel.expression for one in wanted.selectors or ())
-    return SubRequest(name, (*device_class.selectors, *own), wanted.count, score)
+    return Alternative(name, (*device_class.selectors, *own), wanted.count, score)
 
 
 def _extended(pod: Document, asks: Pod, served: Mapping[str, DeviceClass]) -> tuple[Document, list[Document]]:

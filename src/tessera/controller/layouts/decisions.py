@@ -1,0 +1,226 @@
+"""What a status and Events say of the autopilot's decisions: rows, sentences, and what became of each. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from tessera.controller.layouts.plan import SeenNode
+from tessera.core.autopilot.values import Proposal, Recut
+from tessera.core.mig.known import KnownLayout
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import profile_counts
+from tessera.core.text import counts_in_words, number_of, shortened
+from tessera.inventory.known import known_layout
+from tessera.protocol.mig.autopilot import (
+    DRY_RUN,
+    GONE,
+    UNDER_WAY,
+    AutopilotStatus,
+    DemandRow,
+    HistoryRow,
+    RecutRow,
+    RefusalRow,
+)
+from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.rollouts import Result
+from tessera.rollout.machine.values import Outcome
+
+_MOST_DEMAND: Final = 32
+_MOST_RECUTS: Final = 20
+_MOST_REFUSALS: Final = 10
+_MOST_HISTORY: Final = 30
+_LONGEST: Final = 300  # characters of a sentence
+
+
+class Rollouts(Protocol):
+    """What a process knows of rollouts beside the nodes."""
+
+    @property
+    def outcomes(self) -> Mapping[str, Outcome]:
+        """By node: how its last rollout ended."""
+
+    def put_off(self, node: str) -> str:
+        """Why a node is not looked at for a while."""
+
+
+def demand_rows(proposal: Proposal) -> list[DemandRow]:
+    return [
+        DemandRow(
+            str(profile),
+            one.waiting,
+            one.fell_back,
+            one.rejected,
+            one.in_use,
+            one.idle,
+            round(one.forecast, 1),
+        )
+        for profile, one in proposal.demand.items()
+    ][:_MOST_DEMAND]
+
+
+def recut_rows(recuts: Iterable[Recut], waits: str) -> list[RecutRow]:
+    return [
+        RecutRow(
+            one.node,
+            one.number,
+            one.before.words,
+            one.after.words,
+            profile_counts(one.serves),
+            profile_counts(one.takes),
+            round(one.gain, 2),
+            round(one.cost, 2),
+            shortened(one.reason, _LONGEST),
+            waits,
+        )
+        for one in recuts
+    ][:_MOST_RECUTS]
+
+
+def refusal_rows(proposal: Proposal) -> list[RefusalRow]:
+    return [
+        RefusalRow(str(one.profile), one.number, str(one.why), shortened(one.reason, _LONGEST))
+        for one in proposal.refusals
+    ][:_MOST_REFUSALS]
+
+
+def summary(proposal: Proposal, left: Sequence[Recut], begun: Sequence[Recut], stopped: str) -> str:
+    """What is decided, in one sentence."""
+    parts = []
+    if begun:
+        parts.append(f"{number_of(len(begun), 'card')} begin to be cut anew for {_served(begun)}")
+    if left:
+        then = f"{number_of(len(left), 'card')} would be cut anew for {_served(left)}"
+        parts.append(f"{stopped}: {then}" if stopped else f"{then}, after the nodes that are being changed")
+    if proposal.refusals:
+        none = Counter[MigProfile]()
+        for one in proposal.refusals:
+            none[one.profile] += one.number
+        parts.append(f"no room for {_counted(none)}")
+    if not parts:
+        parts.append(
+            "what is wanted is there, or on its way"
+            if any(one.waiting or one.fell_back or one.rejected for one in proposal.demand.values())
+            else "nothing is wanted that is not there"
+        )
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def begun_rows(history: Sequence[HistoryRow], recuts: Iterable[Recut], now: float) -> list[HistoryRow]:
+    """The history with re-cuts that begin now."""
+    return [*(_row(one, now, UNDER_WAY) for one in recuts), *history][:_MOST_HISTORY]
+
+
+def dry_rows(history: Sequence[HistoryRow], recuts: Iterable[Recut], now: float) -> list[HistoryRow]:
+    """The history with re-cuts that would begin now, each once."""
+    known = {_what(one) for one in history if one.result == DRY_RUN}
+    rows = [_row(one, now, DRY_RUN) for one in recuts]
+    return [*(one for one in rows if _what(one) not in known), *history][:_MOST_HISTORY]
+
+
+def ended_rows(
+    history: Sequence[HistoryRow],
+    nodes: Mapping[str, SeenNode],
+    uid: str,
+    slots: Collection[str],
+    rollouts: Rollouts,
+) -> list[HistoryRow]:
+    """The history, in which re-cuts whose nodes have given their slots back have their result."""
+    return [
+        _ended(one, nodes.get(one.node), uid, rollouts)
+        if one.result == UNDER_WAY and one.node not in slots
+        else one
+        for one in history
+    ]
+
+
+def _ended(
+    row: HistoryRow,
+    node: SeenNode | None,
+    uid: str,
+    rollouts: Rollouts,
+) -> HistoryRow:
+    if node is None:
+        return replace(row, result=GONE)
+    if node.record is not None and node.record.owner.uid == uid:
+        return row
+    end = node.end if node.end is not None and node.end.owner.uid == uid else None
+    if (outcome := rollouts.outcomes.get(row.node)) is not None:
+        result, reason = outcome.result, outcome.reason
+    elif end is not None and end.result is Result.NOT_BEGUN:
+        result, reason = end.result, rollouts.put_off(row.node)
+    elif end is not None:
+        result, reason = end.result, end.reason
+    else:  # an earlier leader ended it well, or cancelled it
+        known = known_layout(gpu_node(node.node))
+        cards = known.layout.cards if isinstance(known, KnownLayout) else ()
+        same = row.card < len(cards) and cards[row.card].words == row.after
+        result, reason = Result.DONE if same or not cards else Result.CANCELLED, ""
+    return replace(row, result=str(result), told=shortened(reason, _LONGEST))
+
+
+def changed_rows(old: AutopilotStatus, new: AutopilotStatus) -> Iterator[HistoryRow]:
+    """Rows of a history that are new, or have another result, the oldest first."""
+    known = {(one.at, one.node, one.card): one.result for one in old.history}
+    for one in reversed(new.history):
+        if known.get((one.at, one.node, one.card)) != one.result:
+            yield one
+
+
+EVENTS: Final = {
+    DRY_RUN: "MIGRecutPlanned",
+    UNDER_WAY: "MIGRecutBegun",
+    Result.DONE: "MIGRecutDone",
+    Result.FAILED: "MIGRecutFailed",
+}
+GIVEN_UP: Final = "MIGRecutGivenUp"
+
+
+def sentence(row: HistoryRow) -> str:
+    """A decision for an Event."""
+    told = f"; {row.told}" if row.told else ""
+    return f"node {row.node}, card {row.card}: {row.before} → {row.after}: {row.reason}{told}"
+
+
+def decisions(status: AutopilotStatus) -> object:
+    """What of a status is a decision."""
+    recuts = [(one.node, one.card, one.before, one.after, one.waits) for one in status.recuts]
+    return status.dry_run, recuts, [(one.profile, one.why) for one in status.refusals], status.history
+
+
+def numbers(status: AutopilotStatus) -> object:
+    """What of a status people read."""
+    demand = [replace(one, forecast=0.0) for one in status.demand]
+    recuts = [replace(one, gain=0.0, cost=0.0) for one in status.recuts]
+    return replace(status, demand=demand, recuts=recuts, past="")
+
+
+def _row(one: Recut, now: float, result: str) -> HistoryRow:
+    return HistoryRow(
+        datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        one.node,
+        one.number,
+        one.before.words,
+        one.after.words,
+        profile_counts(one.serves),
+        shortened(one.reason, _LONGEST),
+        result,
+    )
+
+
+def _what(row: HistoryRow) -> tuple[str, int, str, str]:
+    return row.node, row.card, row.before, row.after
+
+
+def _served(recuts: Iterable[Recut]) -> str:
+    total = Counter[MigProfile]()
+    for one in recuts:
+        total.update(one.serves)
+    return _counted(total)
+
+
+def _counted(counts: Mapping[MigProfile, int]) -> str:
+    return counts_in_words(profile_counts(counts).items())

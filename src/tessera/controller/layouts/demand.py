@@ -1,0 +1,92 @@
+"""What pods wait for, followed as long as a MigLayout is in mode Auto."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.controller.layouts.autopilot import closed, coming
+from tessera.controller.layouts.plan import SeenNode
+from tessera.inventory.demand.wants import Situation, situation, wanting_inventory
+from tessera.inventory.following import FollowedInventory
+from tessera.inventory.inventory import Inventory
+from tessera.kube.rest.client import Client
+from tessera.protocol.mig.operator import MigManagerConfig
+
+SOONEST: Final = 10.0  # seconds between two looks, whatever changes
+LATEST: Final = 30.0  # the same while something is wanted: wants grow older
+_REJECTED: Final = 30.0  # seconds until workloads whose pods are rejected are read again
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    inventory: Inventory
+    followed: FollowedInventory
+    task: asyncio.Task[None]
+
+
+class DemandFollower:
+    """Follows nodes, pods and what DRA has; holds nothing while nobody asks."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._followed: _Followed | None = None
+        self._read = 0.0  # when rejected workloads were read
+        self._looked = 0.0
+
+    def start(self) -> None:
+        if self._followed is None:
+            inventory = wanting_inventory()
+            followed = FollowedInventory(self._client, inventory)
+            task = asyncio.ensure_future(followed.follower.run())
+            self._followed = _Followed(inventory, followed, task)
+            self._read = self._looked = self._clock.now() - LATEST
+
+    def stop(self) -> None:
+        if self._followed is not None:
+            self._followed.task.cancel()
+            self._followed = None
+
+    def missing(self) -> str:
+        """Why it is not known what pods wait for; empty: it is."""
+        if self._followed is None:
+            return "not followed"
+        if self._followed.task.done():
+            self._followed.task.result()  # which raises what ended it
+        followed = self._followed.followed
+        return followed.follower.missing() or followed.error
+
+    def is_due(self, *, wants: bool) -> bool:
+        """Whether it is time for a look."""
+        if self._followed is None:
+            return False
+        since, changed = self._clock.now() - self._looked, self._followed.followed.changed.is_set()
+        return since >= SOONEST and (changed or (wants and since >= LATEST))
+
+    async def due(self) -> None:
+        """Wait until something has changed, and it is time for a look."""
+        if self._followed is None:
+            await asyncio.Event().wait()
+        else:
+            await self._followed.followed.changed.wait()
+            await self._clock.sleep(max(0.0, self._looked + SOONEST - self._clock.now()))
+
+    async def look(
+        self, nodes: Mapping[str, SeenNode], left: Mapping[str, str], manager: MigManagerConfig | None
+    ) -> Situation:
+        """What is wanted, and the cards; `left`: nodes that are left as they are, and why."""
+        assert self._followed is not None  # noqa: S101 # `missing` says so first
+        inventory, followed = self._followed.inventory, self._followed.followed
+        now = self._clock.now()
+        if now >= self._read + _REJECTED:
+            await inventory.rejected.read(self._client, self._clock)
+            self._read = now
+        self._looked = now
+        followed.changed.clear()
+        followed.now()
+        inventory.mig_manager = manager
+        every = nodes.values()
+        return situation(
+            inventory, self._clock.wall(), coming=coming(every), left=left, without=closed(every)
+        )

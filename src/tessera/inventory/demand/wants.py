@@ -1,0 +1,97 @@
+"""What the autopilot is told of a cluster: what pods want and do not have, and the cards that may be cut for it."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from tessera.core.autopilot.values import CardSupply, Kind, Want
+from tessera.core.planning.waiting import Waiting
+from tessera.inventory.inventory import Inventory
+from tessera.inventory.pending import Pending
+from tessera.protocol.kubernetes.objects import seconds
+
+_FELL_BACK: Final = (
+    86400.0  # seconds: pods made before count with what they have, as for `mig plan --from-pending`
+)
+_HELD: Final = "pods hold it, or may"
+
+
+def wanting_inventory() -> Inventory:
+    """What to read of a cluster, to know what its pods want; pods with scheduling gates wait for something else first."""
+    return Inventory(
+        lambda _: True,
+        holds=lambda use: bool(use.record) if use.node else not use.gated,
+        places=True,
+        with_rejected=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is wanted, and the cards that there are."""
+
+    wants: tuple[Want, ...]
+    cards: Mapping[str, tuple[CardSupply, ...]]  # by node
+    unknown: Mapping[str, str]  # nodes whose layout is not known, and why
+    unseen: str = ""  # what could not be read
+
+
+def situation(
+    inventory: Inventory,
+    now: float,
+    *,
+    coming: Mapping[str, Mapping[str, int]],
+    left: Mapping[str, str],
+    without: Mapping[str, str],
+) -> Situation:
+    """What the autopilot is told.
+
+    `coming`: what nodes whose layout is being changed will have. `left`: nodes that are left as they are, and why; `without`: those of
+    them that take no pods now.
+    """
+    since = datetime.fromtimestamp(now - _FELL_BACK, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    pending = Pending(inventory, since, coming=coming, without=without, for_running=False)
+    found = pending.cards()
+    cards = {
+        place.name: tuple(
+            CardSupply(
+                place.name,
+                number,
+                card.present,
+                card.kept,
+                place.way,
+                place.queues,
+                left.get(place.name, "") or (_HELD if card.fixed else ""),
+            )
+            for number, card in enumerate(found.cards[place.cards.start : place.cards.stop])
+            if card.present is not None
+        )
+        for place in found.places
+        if place.name is not None
+    }
+    unseen = inventory.rejected.unseen
+    wants = tuple(wants_of(pending.waiting, inventory))
+    return Situation(
+        wants,
+        cards,
+        {name: reason for reason, names in found.without.items() for name in names},
+        f"workloads whose pods are rejected are not counted: {unseen}" if unseen else "",
+    )
+
+
+def wants_of(waiting: Waiting, inventory: Inventory) -> Iterator[Want]:
+    """What pods want and do not have, after free devices were given out; those of one namespace that are alike together."""
+    known = {f"{one.namespace}/{one.name}": one for one in inventory.pods}
+    known |= {f"{one.use.namespace}/{one.use.name}": one.use for one in inventory.rejected.found}
+    counts: Counter[Want] = Counter()
+    for group, queue in waiting.to_plan:
+        kind = Kind.REJECTED if group.rejected else Kind.WAITING if group.waits else Kind.FELL_BACK
+        for name in group.names:
+            use = known[name]
+            since = seconds(use.created) or 0.0
+            for profile, number in group.devices.items():
+                counts[Want(profile, use.namespace, since, queue, use.priority, kind)] += number
+    for want, number in counts.items():
+        yield replace(want, number=number)
