@@ -29,7 +29,7 @@ $(VENV)/.browser: requirements/browser.txt $(READY)
 	@touch $@
 
 screenshots: $(VENV)/.browser ## Make the documentation's pictures of the page anew (docs/images)
-	@TESSERA_SCREENSHOTS=docs/images $(BIN)/python -m pytest e2e/test_dashboard.py -k "screenshots or thousands"
+	@TESSERA_SCREENSHOTS=docs/images $(BIN)/python -m pytest e2e/test_dashboard.py e2e/test_dashboard_layouts.py -k "screenshots or thousands or wait_then_run"
 
 $(VENV)/.docs: requirements/docs.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<

@@ -154,7 +154,11 @@ class Api:
 
     def create(self, pod: Object) -> Object:
         """Create a pod; `urllib.error.HTTPError` when it is refused."""
-        return self._call("POST", "/api/v1/namespaces/default/pods", pod)
+        return self.make("/api/v1/namespaces/default/pods", pod)
+
+    def make(self, path: str, one: Object) -> Object:
+        """Create an object of any kind."""
+        return self._call("POST", path, one)
 
     def delete(self, path: str) -> None:
         """Delete an object."""

@@ -1,12 +1,17 @@
-"""MigLayouts, rollouts and the autopilot's plan in a real browser."""
+"""MigLayouts, rollouts and the autopilot's plan in a real browser.
+
+With `TESSERA_SCREENSHOTS=FOLDER` (`make screenshots`) the picture of the documentation is made on the way.
+"""
 
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from e2e.page import Tab, board_served, browser, until
+from e2e.page import Tab, address_in, board_served, browser, embedded_api, serving, until
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import read_node
 from tessera.protocol.mig.miglayout import MigLayout
@@ -15,6 +20,11 @@ from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+NODES = """
+gpu-1: {labels: {pool: inference}, layout: "1g.18gb=7", devices: {simulated: {product: H200-141GB, cards: 2}}}
+gpu-2: {labels: {pool: inference}, layout: "1g.18gb=7", devices: {simulated: {product: H200-141GB, cards: 2}}}
+"""
+LAYOUTS = "/apis/tessera.dev/v1alpha1/miglayouts"
 EVIL = "<img src=x onerror=document.title='gone'>"
 
 
@@ -105,3 +115,26 @@ def test_nothing_is_markup(chromium: "Browser", width: int) -> None:
         assert tab.page.locator("img").count() == 1  # the page's own
         assert tab.page.title() == "Tessera"
         assert tab.page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_pods_wait_then_run(chromium: "Browser", tmp_path: Path) -> None:
+    """With the controller behind it: pods wait, the page has the plan as a dry run; once the autopilot may act, what it did, and they run."""
+    folder, file = Path(os.environ.get("TESSERA_SCREENSHOTS") or tmp_path), tmp_path / "nodes.yaml"
+    file.write_text(NODES)
+    with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as lines:
+        api = embedded_api(lines)
+        for name in ("train-1", "train-2"):
+            limits = {"limits": {"nvidia.com/mig-3g.71gb": 1}}
+            never = {"gpu-webhook.k8s.io/fallback-policy": "never"}
+            api.create({"metadata": {"name": name, "annotations": never}, "spec": {"containers": [{"name": "main", "image": "busybox", "resources": limits}]}})  # fmt: skip
+        api.make(LAYOUTS, {"metadata": {"name": "inference"}, "spec": {"mode": "Auto", "nodeSelector": {"pool": "inference"}}})  # fmt: skip
+        with Tab.open(chromium, address_in(lines), height=1000) as tab:
+            until(lambda: tab.texts(".autopilot .badge"), ["dry run: nothing is changed"])
+            until(lambda: any("→" in one and "3g.71gb" in one for one in tab.texts("[aria-label='What it would cut'] li")), expected=True)  # fmt: skip
+            until(lambda: len(tab.texts("#pending li")), 2)
+            tab.page.screenshot(path=folder / "dashboard-layouts.png")
+            api.patch(f"{LAYOUTS}/inference", {"spec": {"autopilot": {"dryRun": False}}})
+            until(lambda: tab.texts("#pending li"), [])
+            until(lambda: any("\ndone\n" in one for one in tab.texts("[aria-label='Last decisions'] li")), expected=True)  # fmt: skip
+            until(lambda: tab.texts(".autopilot .badge"), [])
+            until(lambda: tab.page.is_visible("#rollouts-part"), expected=False)

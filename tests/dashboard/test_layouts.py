@@ -81,6 +81,7 @@ def changing(name: str, phase: Phase = Phase.CORDONED, **more: Any) -> Any:
             [("note", "1 of 2 nodes have the layout"), ("note", "rolling out: n1: waits for a/b")],
         ),
         ([("Progressing", "False", "Paused", "paused")], [("note", "no further node begins: paused")]),
+        ([("Progressing", "False", "DryRun", "dry run")], []),
         ([("Degraded", "True", "RolloutFailed", "n1: no")], [("bad", "failed: n1: no")]),
         ([("Invalid", "True", "DoesNotFit", "n1: no")], [("bad", "does not fit: n1: no")]),
         ([("Invalid", "True", "NewReason", "words")], [("bad", "invalid: words")]),
@@ -181,7 +182,7 @@ def test_the_autopilot_s_plan():
         dryRun=True,
         summary="1 card would be cut",
         demand=[{"profile": "3g.71gb", "waiting": 2, "forecast": 1.5}],
-        recuts=[RECUT],
+        recuts=[{**RECUT, "waits": "dry run"}],
         refusals=[{"profile": "7g.141gb", "number": 1, "why": "budget", "reason": "20 cards were cut"}],
     )
     (row,) = parts(given)[0]["first"]
@@ -189,6 +190,7 @@ def test_the_autopilot_s_plan():
     assert (row["mode"], found["dryRun"], found["summary"]) == ("Auto", True, "1 card would be cut")
     (recut,) = found["recuts"]
     assert (recut["serves"], recut["takes"], recut["gain"]) == ("2 × 3g.71gb", "7 × 1g.18gb", 9.0)
+    assert recut["waits"] == "", "the page says dry run once"
     assert found["refusals"] == [{"what": "1 × 7g.141gb", "reason": "20 cards were cut"}]
     assert (found["demand"][0]["waiting"], found["demand"][0]["forecast"]) == (2, 1.5)
 

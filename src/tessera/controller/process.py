@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tessera.controller.claims.reconciler import ClaimReconciler
+from tessera.controller.layouts.demand import SOONEST
 from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import DEFAULT_TIMES, Leader, LeaseTimes
 from tessera.controller.metrics import ControllerMetrics
@@ -62,12 +63,13 @@ class Controller:
         identity: str,
         *,
         layouts: bool = False,
+        soonest: float = SOONEST,
         lease: LeaseTimes = DEFAULT_TIMES,
         config: Path | None = None,
         service: str = WEBHOOK,
         pace: Pace = DEFAULT_PACE,
     ) -> None:
-        """`layouts`: it also keeps the layouts of MigLayouts. `config`: the webhook's configuration, `service`: its Service, both for patience."""
+        """`layouts`: it also keeps the layouts of MigLayouts; `soonest`: seconds between two looks of their autopilot. `config`: the webhook's configuration, `service`: its Service, both for patience."""
         self.metrics = ControllerMetrics()
         self._clock = client.clock
         self._able = False
@@ -75,7 +77,9 @@ class Controller:
         keeper = TicketKeeper(client, namespace)
         self._reconcilers: list[Reconciler] = [ClaimReconciler(client, self._recorder, self.metrics, keeper)]
         if layouts:
-            self._reconcilers.append(LayoutReconciler(client, self._recorder, self.metrics, identity))
+            self._reconcilers.append(
+                LayoutReconciler(client, self._recorder, self.metrics, identity, soonest=soonest)
+            )
         self._configuration: Followed[Configuration] | None = None
         if config is not None:
             patience = PatienceReconciler(client, self._recorder, self.metrics, namespace, service, pace)

@@ -8,6 +8,7 @@ from tessera.cli.common.output import Style, table
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.protocol.mig.nodes import GpuNode, present_layout
+from tessera.protocol.mig.rollouts import Result
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.pods import Counts
 from tessera.simulation.stories.scenes import (
@@ -18,6 +19,8 @@ from tessera.simulation.stories.scenes import (
     NodesCame,
     PodDeleted,
     PodEnded,
+    RecutsDone,
+    RecutsPlanned,
     Scene,
 )
 from tessera.simulation.stories.story import Story
@@ -84,6 +87,27 @@ def _layout(scene: LayoutChanged, style: Style) -> Iterator[_Line]:
     yield "offers", _change(scene.before, scene.after), None
 
 
+def _planned(scene: RecutsPlanned, style: Style) -> Iterator[_Line]:
+    spec = scene.layout["spec"]
+    where = ", ".join(f"{key}: {value}" for key, value in spec["nodeSelector"].items())
+    yield "created", f"MigLayout {_name(scene.layout)}: mode {spec['mode']}, for nodes with {where}", None
+    yield "plans", scene.summary, style.note
+    for one in scene.recuts:
+        yield "", f"{one.node}, card {one.card}: {one.before} → {one.after}", None
+        yield "because", one.reason, None
+
+
+def _recut(scene: RecutsDone, style: Style) -> Iterator[_Line]:
+    yield "allowed", f"MigLayout {scene.name} may act: dryRun: false", None
+    for one in scene.done:
+        paint = style.good if one.result == Result.DONE else style.bad
+        yield "cut", f"{one.node}, card {one.card}: {one.before} → {one.after}: {one.result.lower()}", paint
+    yield "offers", _change(scene.before, scene.after), None
+    for pod in scene.then:
+        yield "then", f"pod {_name(pod.asked)}: {asked(pod.asked)}", None
+        yield from _landed(pod, style)
+
+
 def _measured(scene: Measured, style: Style) -> Iterator[_Line]:
     rows: list[tuple[str, ...]] = [("node", "resource", "allocatable", "allocated", "available")]
     for name, uses in scene.uses.items():
@@ -116,6 +140,8 @@ _TELLERS: Final[dict[type, Callable[..., Iterator[_Line]]]] = {
     ManyEnded: _many,
     PodDeleted: _deleted,
     LayoutChanged: _layout,
+    RecutsPlanned: _planned,
+    RecutsDone: _recut,
     Measured: _measured,
 }
 

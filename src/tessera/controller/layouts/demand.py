@@ -28,8 +28,9 @@ class _Followed:
 class DemandFollower:
     """Follows nodes, pods and what DRA has; holds nothing while nobody asks."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, soonest: float = SOONEST) -> None:
         self._client = client
+        self._soonest = soonest
         self._clock = client.clock
         self._followed: _Followed | None = None
         self._read = 0.0  # when rejected workloads were read
@@ -62,7 +63,7 @@ class DemandFollower:
         if self._followed is None:
             return False
         since, changed = self._clock.now() - self._looked, self._followed.followed.changed.is_set()
-        return since >= SOONEST and (changed or (wants and since >= LATEST))
+        return since >= self._soonest and (changed or (wants and since >= LATEST))
 
     async def due(self) -> None:
         """Wait until something has changed, and it is time for a look."""
@@ -70,7 +71,7 @@ class DemandFollower:
             await asyncio.Event().wait()
         else:
             await self._followed.followed.changed.wait()
-            await self._clock.sleep(max(0.0, self._looked + SOONEST - self._clock.now()))
+            await self._clock.sleep(max(0.0, self._looked + self._soonest - self._clock.now()))
 
     async def look(
         self, nodes: Mapping[str, SeenNode], left: Mapping[str, str], manager: MigManagerConfig | None

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from tessera.controller.ability import Ability
 from tessera.controller.layouts.autopilot import Autopilot
 from tessera.controller.layouts.decisions import EVENTS, GIVEN_UP, changed_rows, sentence
-from tessera.controller.layouts.demand import DemandFollower
+from tessera.controller.layouts.demand import SOONEST, DemandFollower
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
@@ -62,7 +62,9 @@ class LayoutReconciler:
         identity: str,
         *,
         poll: float = _POLL,
+        soonest: float = SOONEST,
     ) -> None:
+        """`poll`: seconds between two looks at nodes that are under way; `soonest`: between two looks of the autopilot."""
         self._client = client
         self._recorder = recorder
         self._metrics = metrics
@@ -81,7 +83,7 @@ class LayoutReconciler:
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._autopilot = Autopilot()
-        self._demand = DemandFollower(client)
+        self._demand = DemandFollower(client, soonest)
         self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._verdict)
         metrics.layout_nodes = lambda: {
             (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State

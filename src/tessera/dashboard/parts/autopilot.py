@@ -44,7 +44,7 @@ def autopilot_part(layout: MigLayout) -> dict[str, Any] | None:
             {**msgspec.to_builtins(one), "profile": cut(one.profile)} for one in status.demand[:_MOST_PROFILES]
         ],
         "recuts": [
-            {**_card(one), "takes": _counted(one.takes), "gain": one.gain, "cost": one.cost, "waits": cut(one.waits)}
+            {**_card(one), "takes": _counted(one.takes), "gain": one.gain, "cost": one.cost, "waits": "" if status.dry_run else cut(one.waits)}
             for one in status.recuts[:_MOST_RECUTS]
         ],
         "refusals": [

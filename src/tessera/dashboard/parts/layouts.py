@@ -32,7 +32,10 @@ _WORDS: Final = {
     "BadSpec": "cannot be carried out",
     "DoesNotFit": "does not fit",
 }
-_IDLE: Final = "Idle"  # the reason where there is nothing to do
+_IDLE: Final = (
+    "Idle",
+    "DryRun",
+)  # reasons why nothing goes on that need no word: a dry run is marked as such
 _PHASES: Final = frozenset(map(str, Phase))
 _KINDS: Final = {"Ready": "good", "Progressing": "note", "Degraded": "bad", "Invalid": "bad"}
 
@@ -81,7 +84,7 @@ def _says(layout: MigLayout, status: LayoutStatus) -> Iterator[dict[str, str]]:
         yield _said("note", "the controller has not looked at its last change yet")
     for one in status.conditions[: len(_KINDS)]:
         holds = one.status == "True"
-        if holds or one.type == "Ready" or (one.type == "Progressing" and one.reason != _IDLE):
+        if holds or one.type == "Ready" or (one.type == "Progressing" and one.reason not in _IDLE):
             words = filter(None, (_WORDS.get(one.reason, one.type.lower()), one.message))
             kind = _KINDS.get(one.type, "note") if holds else "note"
             yield _said(kind, ": ".join(words), one.last_transition_time)

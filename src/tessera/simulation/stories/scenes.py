@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tessera.core.devices.capacity import Usages
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.record import RECORD_ANNOTATION
+from tessera.protocol.mig.autopilot import HistoryRow, RecutRow
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.pods import Counts, annotations_of, why_waiting
@@ -93,6 +94,26 @@ class LayoutChanged(Scene):
     after: Counts
     state: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecutsPlanned(Scene):
+    """What an autopilot would do, and why. Nothing is changed."""
+
+    layout: Document  # the MigLayout as it was written
+    summary: str
+    recuts: tuple[RecutRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecutsDone(Scene):
+    """What an autopilot did, and what became of pods that waited."""
+
+    name: str
+    done: tuple[HistoryRow, ...]
+    before: Counts
+    after: Counts
+    then: tuple[PodEnded, ...]
 
 
 @dataclass(frozen=True, slots=True)

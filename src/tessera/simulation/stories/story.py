@@ -1,11 +1,14 @@
 """What a story is: steps, each with how it is played and what must come of it. `table` has the stories."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tessera.core.devices.capacity import Usage, Usages
 from tessera.kube.errors import ApiError
+from tessera.protocol.mig.autopilot import DRY_RUN
 from tessera.protocol.mig.documents import RUNAI_CONFIG
+from tessera.protocol.mig.rollouts import Result
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories import scenes
 from tessera.simulation.stories.pods import Counts, Ending, Refused, pod_wrong, refusal_wrong
@@ -124,6 +127,58 @@ class Relayout:
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """The operator creates a MigLayout whose layouts follow demand; its autopilot says what it would do, and changes nothing."""
+
+    layout: Document
+    serves: Counts  # profile → devices that the plan makes room for
+    offers: Mapping[str, Counts]  # what the nodes have, still
+
+    async def play(self, stage: Stage) -> Scene:
+        await stage.keep(self.layout)
+
+        async def look() -> scenes.RecutsPlanned:
+            status = (await stage.layout(self.layout["metadata"]["name"])).autopilot
+            served = _summed(one.serves for one in status.recuts)
+            wrong = [] if served == self.serves else [f"expected a plan for {self.serves}, got {served}"]
+            if not status.dry_run:
+                wrong.append("expected a dry run")
+            wrong += await _offers_wrong(self.offers, stage)
+            return scenes.RecutsPlanned(self.layout, status.summary, tuple(status.recuts), wrong=tuple(wrong))
+
+        return await stage.until(look, _is_right)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """The operator lets the autopilot act, and what that does to pods that wait."""
+
+    name: str
+    node: str
+    offers: Counts
+    then: tuple[tuple[str, Ending], ...]
+
+    async def play(self, stage: Stage) -> Scene:
+        before = (await stage.offers([self.node]))[self.node]
+        await stage.change_layout(self.name, {"autopilot": {"dryRun": False}})
+
+        async def look() -> scenes.RecutsDone:
+            status = (await stage.layout(self.name)).autopilot
+            done = tuple(one for one in status.history if one.result != DRY_RUN)
+            wrong = await _offers_wrong({self.node: self.offers}, stage)
+            wrong += [
+                f"{one.node}, card {one.card}: {one.result}" for one in done if one.result != Result.DONE
+            ]
+            return scenes.RecutsDone(self.name, done, before, self.offers, (), wrong=tuple(wrong))
+
+        acted = await stage.until(look, lambda scene: bool(scene.done) and _is_right(scene))
+        await stage.backstage.settled()
+        then = [await _ended(stage.made[name], ends, stage) for name, ends in self.then]
+        wrong = tuple(each for one in then for each in one.wrong)
+        return replace(acted, then=tuple(then), wrong=acted.wrong + wrong)
+
+
+@dataclass(frozen=True, slots=True)
 class Measure:
     """What the nodes have, and how much of it is taken."""
 
@@ -145,7 +200,7 @@ class Measure:
         return scenes.Measured(found, gpus, frozenset().union(*inventory.held.values()), wrong=wrong)
 
 
-Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | Measure
+Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | Plan | Act | Measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +238,21 @@ async def _ended(written: Document, ends: Ending, stage: Stage, warnings: tuple[
 
 def _is_right(scene: Scene) -> bool:
     return not scene.wrong
+
+
+def _summed(some: Iterable[Counts]) -> dict[str, int]:
+    found = Counter[str]()
+    for one in some:
+        found.update(one)
+    return dict(found)
+
+
+async def _offers_wrong(wanted: Mapping[str, Counts], stage: Stage) -> list[str]:
+    """Of which nodes the devices are others than these; resources that are not named count, too, where there are some."""
+    found = await stage.offers(wanted)
+    return [
+        each for name, counts in wanted.items() for each in _counts_wrong(name, counts, found.get(name, {}))
+    ]
 
 
 def _taken(use: Usage) -> str:

@@ -14,10 +14,12 @@ from tessera.protocol.configuration.webhook import EXAMPLE
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.pods import Refused, Runs, Waits
 from tessera.simulation.stories.story import (
+    Act,
     Annotate,
     Delete,
     Measure,
     Nodes,
+    Plan,
     Relayout,
     Story,
     Submit,
@@ -63,6 +65,23 @@ def _use(allocatable: int, allocated: int) -> Usage:
 
 
 _TRAIN: Final = asks("train", THREE)
+
+
+def _exact(name: str, resource: str) -> Document:
+    """A pod that accepts nothing but what it asks for."""
+    return pod(name, container("main", limits={resource: 1}), annotations={POLICY_ANNOTATION: "never"})
+
+
+def _holds(resource: str) -> Runs:
+    return Runs("h200-small", "", {"main": {resource: 1}})
+
+
+_FOLLOW: Final = {
+    "apiVersion": "tessera.dev/v1alpha1",
+    "kind": "MigLayout",
+    "metadata": {"name": "follow"},
+    "spec": {"mode": "Auto", "nodeSelector": {"topology.kubernetes.io/region": "north"}},
+}
 
 STORIES: Final = (
     Story(
@@ -112,7 +131,7 @@ STORIES: Final = (
         (
             SMALL,
             Submit(
-                pod("exact", container("main", limits={TWO: 1}), annotations={POLICY_ANNOTATION: "never"}),
+                _exact("exact", TWO),
                 Waits(f"0/1 nodes are available: 1 Insufficient {TWO}."),
             ),
         ),
@@ -129,6 +148,30 @@ STORIES: Final = (
             Delete("train"),
             Relayout("h200-medium", None, "success", {ONE: 28, TWO: 0, THREE: 0}),
             Relayout("h200-medium", "3g.30gb=3", "failed", {ONE: 28, TWO: 0, THREE: 0}, "3g.30gb"),
+        ),
+    ),
+    Story(
+        "autopilot",
+        "Slices that follow demand",
+        "All cards are cut into 1g.10gb, and a notebook holds one of these slices. Two pods accept nothing but 3g.30gb, and wait. The operator "
+        "creates a MigLayout in mode Auto. First it is a dry run: the autopilot says what it would cut, and why. Then it may act. It cuts "
+        "only slices that nobody holds: the notebook goes on, and the pods that waited run.",
+        (
+            SMALL,
+            Submit(asks("notebook", ONE), _holds(ONE)),
+            SubmitMany(
+                tuple(
+                    Submit(_exact(name, THREE), Waits(f"0/1 nodes are available: 1 Insufficient {THREE}."))
+                    for name in ("train-1", "train-2")
+                )
+            ),
+            Plan(_FOLLOW, {"3g.30gb": 2}, {"h200-small": {ONE: 28}}),
+            Act(
+                "follow",
+                "h200-small",
+                {ONE: 22, THREE: 2},
+                (("train-1", _holds(THREE)), ("train-2", _holds(THREE)), ("notebook", _holds(ONE))),
+            ),
         ),
     ),
     Story(
