@@ -134,9 +134,9 @@ class DraInventory:
                 )
                 self._replace_claims(await readable_list(client, RESOURCE_CLAIMS, read_claim))
         except ApiError as error:
-            if error.code not in (403, 404):
+            if not error.is_absent:
                 raise
-            self.unseen = str(error) if error.code == 403 else ""
+            self.unseen = str(error) if error.is_forbidden else ""
 
     def take(
         self, classes: Iterable[DeviceClassIn], slices: Iterable[SliceIn], claims: Iterable[ClaimIn]

@@ -65,6 +65,11 @@ class ApiError(KubeError):
         self.retry_after = retry_after
         self.warnings = warnings  # of admission webhooks, as in the header
         self.is_not_found = code == 404
+        self.is_forbidden = code == 403
+        # there is no such API or object, or it is not ours to read
+        self.is_absent = code in (403, 404)
+        # the API server itself cannot serve, whatever is asked for
+        self.is_unavailable = code in (429, 503)
         # another client changed the object first (an update), or made it first (a create)
         self.is_conflict = code == 409
         # the API server has too much to do; of an eviction: a PodDisruptionBudget allows none now

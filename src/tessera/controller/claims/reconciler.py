@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", FollowedPod, Template, PodsClaim)
 
 _AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
-_UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
 _RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
 
 
@@ -130,7 +129,7 @@ class ClaimReconciler:
                 if isinstance(error, ApiError) and (error.is_conflict or error.is_not_found):
                     continue  # the object has changed or gone, or its namespace has: the watch brings that
                 self._metrics.failures.add(what)
-                if not isinstance(error, ApiError) or error.code in _UNAVAILABLE:
+                if not isinstance(error, ApiError) or error.is_unavailable:
                     raise
                 failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
                 self._writes.refused(action, error)

@@ -59,7 +59,7 @@ class RejectedWorkloads:
             try:
                 return await readable_list(client, resource, read)
             except ApiError as error:
-                if error.code not in (403, 404):
+                if not error.is_absent:
                     raise
                 self.unseen = self.unseen or str(error)
                 return []

@@ -25,7 +25,6 @@ CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its 
 CLAIMS: Final = "claims"  # makes the templates of claims
 PATIENCE: Final = "patience"  # evicts pods that wait
 _LOOK: Final = 1.0  # seconds between two looks at the clock
-_FORBIDDEN: Final = 403
 _MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
 
 
@@ -126,7 +125,7 @@ async def controller_at_work(client: Client, namespace: str) -> bool | None:
     try:
         return (await look_at(client, namespace, client.clock)).runs(CLAIMS)
     except ApiError as error:
-        if error.code != _FORBIDDEN:
+        if not error.is_forbidden:
             raise
         return None
 

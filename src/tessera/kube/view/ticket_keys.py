@@ -25,7 +25,6 @@ SECRET: Final = "tessera-ticket-key"  # in the controller's namespace # noqa: S1
 PERIOD: Final = 7 * 24 * 3600.0  # seconds for which a key is in use; for as long again it is accepted
 LOOK: Final = 1.0  # seconds between two looks at the clock; without a key, every second look reads the Secret
 _POLL: Final = (15.0, 30.0)  # seconds between two reads, at random: replicas do not ask at the same time
-_FORBIDDEN: Final = 403
 
 _decode: Final = decoder(Secret)
 
@@ -132,9 +131,7 @@ class TicketFollower:
                 why = "it has no key yet"
         except (KubeError, InvalidInput) as error:
             why = str(error)
-            if not isinstance(error, KubeError) or (
-                isinstance(error, ApiError) and (error.is_not_found or error.code == _FORBIDDEN)
-            ):
+            if not isinstance(error, KubeError) or (isinstance(error, ApiError) and error.is_absent):
                 self._key = None
         if why and why != self._told:
             _log.warning("Secret %s/%s, the key of tickets: %s", self._namespace, SECRET, why)

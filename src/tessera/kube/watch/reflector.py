@@ -104,7 +104,7 @@ class Reflector(Generic[T]):
 
     def _after(self, error: KubeError) -> float:
         """Note a failure, decide what comes next, and say how long to wait before it."""
-        if self.resource.optional and isinstance(error, ApiError) and error.code in (403, 404):
+        if self.resource.optional and isinstance(error, ApiError) and error.is_absent:
             self._have_nothing(error)
             return _LOOK_AGAIN
         self.health.errors[error.kind] += 1

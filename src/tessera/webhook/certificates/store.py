@@ -84,7 +84,7 @@ class KubeStore:
         try:
             await _racing(self.client.create(self._secrets, body))
         except ApiError as error:
-            if error.code != 403:
+            if not error.is_forbidden:
                 raise
             raise TesseraError(
                 f"{self.secret_name} does not exist, and the right to create it is not given; create it empty, and it is "

@@ -7,6 +7,7 @@ from typing import Final
 from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.view.usable import UNLIMITED, Usable
 from tessera.core.kubernetes.resources import short
+from tessera.core.text import first_of
 from tessera.core.values import value
 
 _WANTED: Final = re.compile(r"asked for ((?:[^\s:,]+: \d{1,6}, )+)")  # how `Unmatched` begins
@@ -67,8 +68,7 @@ class Unmatched:
         tried = list(dict.fromkeys(
             f"{short(one.candidate)} ({one.reason})" for one in self.trials if one.kind is not Step.AS_ASKED
         ))  # fmt: skip
-        more = f" and {len(tried) - _MOST_NAMED} more" if len(tried) > _MOST_NAMED else ""
-        words = ", ".join(tried[:_MOST_NAMED]) + more or "nothing else, since its chain names nothing else"
+        words = first_of(tried, _MOST_NAMED) or "nothing else, since its chain names nothing else"
         where = f"the nodes that this pod can use offer {listed(self.usable)}"
         if self.usable != self.anywhere:
             where += f", the whole cluster {listed(self.anywhere)}"
