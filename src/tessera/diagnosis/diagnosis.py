@@ -143,7 +143,7 @@ def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diag
 
     if one.state.metadata.deletion_timestamp:
         return plainly(Cause.ENDING, f"is ending{_ends(seen, one, drivers)}")
-    if status.phase in ("Succeeded", "Failed"):
+    if status.ended:
         told = status.message or status.reason
         return plainly(Cause.OVER, f"has ended ({status.phase}{f': {told}' if told else ''})")
     if not node:
@@ -163,7 +163,7 @@ def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diag
 def _ends(seen: Evidence, one: SeenPod, drivers: Collection[str]) -> str:
     """Where a pod that is to be deleted still is, and what it waits for."""
     metadata, node = one.state.metadata, one.pod.node_name
-    if metadata.finalizers and (not node or one.state.status.phase in ("Succeeded", "Failed")):
+    if metadata.finalizers and (not node or one.state.status.ended):
         return f": a controller must remove its finalizer {', '.join(metadata.finalizers)}"
     if not node:
         return ""

@@ -279,7 +279,7 @@ class Gatherer:
 
         def own(raw: bytes) -> SeenPod | None:
             one = decode_pod(raw)
-            over = one.status.phase in ("Succeeded", "Failed") or one.metadata.deletion_timestamp
+            over = one.status.ended or one.metadata.deletion_timestamp
             owner = one.metadata.controller
             mine = not over and owner is not None and owner.uid in makers
             return seen_pod(one, raw, self._namespace) if mine else None

@@ -9,14 +9,13 @@ from tessera.core.admission.explanation import asked
 from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
-from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.pod import ENDED, Pod
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.asking import asked_profiles
 from tessera.core.text import first_of, number_of
 from tessera.webhook.offline import Admitted, admit, admit_again
 from tessera.webhook.reviewed import KnownReviews
 
-_ENDED: Final = ("Succeeded", "Failed")  # phases: such pods hold nothing, and clusters keep thousands of them
 _MOST_NAMES: Final = 3
 _MOST_REJECTED: Final = 10  # told one by one
 
@@ -39,7 +38,9 @@ class Summary:
         """Count what would be decided about an object's pods if it were created now."""
         status, metadata = document.get("status"), document.get("metadata")
         is_pod = document.get("kind") == "Pod"
-        if is_pod and isinstance(status, dict) and status.get("phase") in _ENDED:
+        if (
+            is_pod and isinstance(status, dict) and status.get("phase") in ENDED
+        ):  # clusters keep thousands of them
             return
         if is_pod and isinstance(metadata, dict) and metadata.get("uid"):
             self._count(admit_again(document, self._offers, self._policy, self._known))

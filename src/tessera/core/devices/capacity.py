@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final, TypeVar
 
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
-from tessera.core.kubernetes.pod import NOTHING, Amounts, Pod
+from tessera.core.kubernetes.pod import ENDED, NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import PODS, is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
@@ -22,7 +22,6 @@ from tessera.core.requests.record import RECORD_ANNOTATION
 _T = TypeVar("_T")
 
 _ONE: Final = Quantity(Fraction(1))
-_ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases in which a pod holds nothing any more
 POD: Final = 8  # letters of a pod's UID that tell it from the others of its node
 
 
@@ -74,7 +73,7 @@ def pod_use(
 
     A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
     """
-    over = phase in _ENDED or (deleted and not pod.node_name)
+    over = phase in ENDED or (deleted and not pod.node_name)
     first = {} if over else asked_before_fallback(pod)
     amounts = {} if over else {**asked(pod), PODS: _ONE}
 

@@ -12,6 +12,7 @@ from tessera.core.values import value
 
 Amounts = Mapping[str, Quantity]
 NOTHING: Final[Amounts] = MappingProxyType({})
+ENDED: Final = ("Succeeded", "Failed")  # phases in which a pod holds nothing any more
 DEFAULT_SCHEDULERS: Final = ("", "default-scheduler")  # the names of Kubernetes' own in a pod
 
 

@@ -91,7 +91,6 @@ class PendingPod:
             return cls(Key(named.namespace, named.name))
         one = decoded or decode_pod(raw)
         metadata, status, scheduled = one.metadata, one.status, one.status.condition("PodScheduled")
-        unschedulable = scheduled.status == "False" and scheduled.reason == "Unschedulable"
         pod = pod_of(one)
         return cls(
             Key(metadata.namespace, metadata.name),
@@ -99,7 +98,7 @@ class PendingPod:
             metadata.resource_version,
             metadata.generate_name,
             metadata.created or 0.0,
-            scheduled.since if unschedulable else None,
+            scheduled.since if scheduled.is_unschedulable else None,
             _owner(metadata.controller),
             _left_alone(one, pod),
             tuple((each.type, each.status) for each in status.conditions or ()),

@@ -11,7 +11,7 @@ import msgspec
 
 from tessera.core.admission.view.pods import BoundPod, Origin, Shape, Usage, ViewedPod, WaitingPod, usage_of
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Container, Pod
+from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, ENDED, Container, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes.lean_pod import ContainerIn, LeanSpec, container_of, owner_of
 from tessera.protocol.kubernetes.objects import (
@@ -25,7 +25,6 @@ from tessera.protocol.kubernetes.objects import (
     seconds,
 )
 
-_OVER: Final = ("Succeeded", "Failed")
 _Containers = tuple[tuple[bytes, bool], ...]  # the resources of each, and whether it is a sidecar
 
 
@@ -88,7 +87,7 @@ def viewed_pod(one: ViewedPodIn, raw: bytes) -> tuple[str, ViewedPod | None]:
 
 def _viewed(one: ViewedPodIn, raw: bytes) -> ViewedPod | None:
     spec, status = one.spec, one.status
-    if status.phase in _OVER:
+    if status.phase in ENDED:
         return None
     conditions = bytes(status.conditions)
     if b'"PodResize' in conditions:  # on its way from one size to another, which few pods ever are
@@ -164,7 +163,7 @@ def _shape(selector: bytes, affinity: bytes, tolerations: bytes, usage: Usage) -
 def _verdict(conditions: msgspec.Raw) -> str:
     """The scheduler's words about a pod that it calls unschedulable; empty where it does not."""
     for one in _conditions_of(conditions, "status.conditions"):
-        if one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable":
+        if one.is_unschedulable:
             return one.message or one.reason
     return ""
 

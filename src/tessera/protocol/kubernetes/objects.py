@@ -116,6 +116,11 @@ class Condition(Part):
         """Since when it is so, as Unix time."""
         return seconds(self.last_transition_time)
 
+    @property
+    def is_unschedulable(self) -> bool:
+        """Whether it is the scheduler's word that no node takes the pod."""
+        return (self.type, self.status, self.reason) == ("PodScheduled", "False", "Unschedulable")
+
 
 class LabelSelectorIn(Part):
     match_labels: Texts = None

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.devices.capacity import PodUse, in_effect, pod_use
-from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.pod import ENDED, Amounts, Container, Pod
 from tessera.protocol.kubernetes.lean_pod import (
     MANAGED_LABEL,
     PODSET_LABEL,
@@ -116,6 +116,10 @@ class PodStatus(ActualResources):
     resource_claim_statuses: list[PodClaim] | None = None
     # of the claim that the scheduler made for its extended resources
     extended_resource_claim_status: PodClaim | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED
 
     def condition(self, kind: str) -> Condition:
         """A condition, empty where there is none."""

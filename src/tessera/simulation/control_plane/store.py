@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from tessera.core.errors import TesseraError
+from tessera.core.kubernetes.pod import ENDED
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, ResourceType
 
 Document = dict[str, Any]
@@ -52,7 +53,7 @@ class StatusError(TesseraError):
 
 def has_ended(pod: Document) -> bool:
     """Whether a pod's containers have ended for good, so that it holds nothing any more."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return (pod.get("status") or {}).get("phase") in ENDED
 
 
 def expired(message: str = "The resourceVersion for the provided watch is too old.") -> StatusError:
