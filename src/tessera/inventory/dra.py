@@ -51,14 +51,21 @@ class DraInventory:
     def __init__(self) -> None:
         self._changed: Callable[[], object] = lambda: None
         self._reread: Callable[[], object] = lambda: None
-        self._objects = DraObjects(lambda _: self._changed(), self._slices_wanted, with_devices=True)
+        self._objects = DraObjects(lambda _: self._note(slices=True), self._slices_wanted, with_devices=True)
         self.pools = self._objects.pools
         self._claims: dict[Key, Claim] = {}
+        self.edition = 0  # changes with classes and slices
+        self._holders: dict[str, dict[str, ClaimedDevice]] | None = None  # worked out when they are asked for
         self.unseen = ""  # why it is not known what DRA has
 
     def follow(self, changed: Callable[[], object], reread: Callable[[], object]) -> None:
         """Tell `changed` of every change from now on, and `reread` when slices must be read again."""
         self._changed, self._reread = changed, reread
+
+    def _note(self, *, slices: bool = False) -> None:
+        self.edition += slices
+        self._holders = None
+        self._changed()
 
     def _slices_wanted(self) -> None:
         self._reread()
@@ -86,11 +93,13 @@ class DraInventory:
 
     def holders(self) -> dict[str, dict[str, ClaimedDevice]]:
         """Node → device → who holds it, of the devices that claims hold."""
-        found: dict[str, dict[str, ClaimedDevice]] = {}
-        for claim, pool, device, resources in self._claimed():
-            one = ClaimedDevice(claim.holder, resources, pool.driver)
-            found.setdefault(self.pools.node_of(pool), {})[device] = one
-        return found
+        if self._holders is None:
+            found: dict[str, dict[str, ClaimedDevice]] = {}
+            for claim, pool, device, resources in self._claimed():
+                one = ClaimedDevice(claim.holder, resources, pool.driver)
+                found.setdefault(self.pools.node_of(pool), {})[device] = one
+            self._holders = found
+        return self._holders
 
     def held_by_pods(self) -> dict[Key, Counter[str]]:
         """Pod → extended resource → devices that its claims hold, by what these devices are."""
@@ -164,15 +173,15 @@ class DraInventory:
 
     def _replace_claims(self, claims: Iterable[Claim]) -> None:
         self._claims = {Key(one.namespace, one.name): one for one in claims if one.holds}
-        self._changed()
+        self._note()
 
     def _put_claim(self, one: Claim) -> None:
         if not one.holds:
             self._remove_claim(Key(one.namespace, one.name))
             return
         self._claims[Key(one.namespace, one.name)] = one
-        self._changed()
+        self._note()
 
     def _remove_claim(self, key: Key) -> None:
         if self._claims.pop(key, None) is not None:
-            self._changed()
+            self._note()

@@ -8,6 +8,7 @@ from typing import Final
 
 from tessera.core.devices.capacity import NodeUse
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
@@ -18,6 +19,7 @@ from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
 from tessera.core.text import counts_in_words, nodes_named
+from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
@@ -62,20 +64,21 @@ class Pending:
         coming: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
         without: Collection[str] = (),
         for_running: bool = True,
+        memory: NodeMemory | None = None,
     ) -> None:
         """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now.
 
-        `for_running`: free devices stay for pods that fell back and run.
+        `for_running`: free devices stay for pods that fell back and run. `memory`: for who asks again and again.
         """
         self.demand: Demand = demand_of(inventory.pods, since, inventory.rejected.found)
         self._inventory = inventory
+        self._facts = (memory or NodeMemory()).of(inventory)
         self._nodes = {
-            one.node.name: one
-            for one in sorted(inventory.capacity.nodes(), key=lambda one: one.node.name)
-            if one.node.name not in without
-            and (one.node.name in inventory.gpus or any(map(is_any_gpu, one.resources)))
+            name: one.use for name, one in self._facts.items() if one.has_gpus and name not in without
         }
-        self._rooms = [room_of(one, coming.get(name)) for name, one in self._nodes.items()]
+        self._rooms = [
+            _room(one, self._facts[name].free, coming.get(name)) for name, one in self._nodes.items()
+        ]
         self.waiting: Waiting = sort_out(
             groups_of(inventory.pods, since, inventory.rejected.found), self._rooms, for_running=for_running
         )
@@ -119,21 +122,25 @@ class Pending:
         in_use = HeldDevices(self._inventory)
         for name in sorted(self._inventory.gpus):
             node = self._inventory.gpus[name]
-            given = self.waiting.given.get(name, {})
-            found = self._inventory.known(name)
+            given, facts = self.waiting.given.get(name, {}), self._facts[name]
+            found = NodeMemory.known(self._inventory, name, facts)
             if isinstance(found, UnknownLayout) or node.strategy is not Strategy.MIXED:
                 reason = found.reason if isinstance(found, UnknownLayout) else _NO_PROFILES
                 skipped.setdefault(reason, []).append(name)
                 continue
-            layout, held = found.layout, in_use.on(name, found)
-            whole_only = node.by_mig_manager or not found.placed
-            key = (*map(id, layout.cards), layout.plain, held, *sorted(given.items()), whole_only)
-            if key not in known:
-                known[key] = layout, cards_beside(layout, node.strategy, held, given, whole_only=whole_only)
+            layout, for_pods = found.layout, tuple(sorted(given.items()))
+            if for_pods not in facts.cards:
+                held = NodeMemory.held(in_use, name, facts, found)
+                whole_only = node.by_mig_manager or not found.placed
+                key = (*map(id, layout.cards), layout.plain, held, for_pods, whole_only)
+                if key not in known:
+                    cut = cards_beside(layout, node.strategy, held, given, whole_only=whole_only)
+                    known[key] = layout, cut
+                facts.cards = {for_pods: known[key][1]}
             queues = self.waiting.queues.get(name, frozenset())
             here = range(len(cards), len(cards) + len(layout.cards))
             places.append(NodeCards(name, here, queues, way_of(node)))
-            cards += known[key][1]
+            cards += facts.cards[for_pods]
         return PendingCards(places, cards, skipped)
 
     def after(self, plan: Plan, places: Sequence[NodeCards]) -> PlanEffect:
@@ -167,14 +174,18 @@ class Pending:
         )
 
 
-def room_of(one: NodeUse, coming: Mapping[str, int] | None = None) -> NodeRoom:
+def room_of(one: NodeUse) -> NodeRoom:
+    return NodeRoom(one.node, {name: usage.available.number for name, usage in one.resources.items()})
+
+
+def _room(one: NodeUse, free: Mapping[str, Number], coming: Mapping[str, int] | None) -> NodeRoom:
     """What is free on a node; or will be, where its layout is being changed."""
-    free = {name: usage.available.number for name, usage in one.resources.items()}
+    left = dict(free)
     if coming is not None:
-        for name in {*filter(is_any_gpu, free), *coming}:
+        for name in {*filter(is_any_gpu, left), *coming}:
             usage = one.resources.get(name)
-            free[name] = coming.get(name, 0) - (usage.allocated.number if usage else 0)
-    return NodeRoom(one.node, free)
+            left[name] = coming.get(name, 0) - (usage.allocated.number if usage else 0)
+    return NodeRoom(one.node, left)
 
 
 def way_of(node: GpuNode) -> Way:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tessera.controller.layouts.autopilot import closed, coming
 from tessera.controller.layouts.plan import SeenNode
+from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.demand.wants import Situation, situation, wanting_inventory
 from tessera.inventory.following import FollowedInventory
 from tessera.inventory.inventory import Inventory
@@ -17,12 +18,15 @@ SOONEST: Final = 10.0  # seconds between two looks, whatever changes
 LATEST: Final = 30.0  # the same while something is wanted: wants grow older
 _REJECTED: Final = 30.0  # seconds until workloads whose pods are rejected are read again
 
+_AT_A_TIME: Final = 50  # nodes whose layout is read: about a millisecond each, the first time
+
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
     inventory: Inventory
     followed: FollowedInventory
     task: asyncio.Task[None]
+    memory: NodeMemory = field(default_factory=NodeMemory)
 
 
 class DemandFollower:
@@ -83,11 +87,19 @@ class DemandFollower:
         if now >= self._read + _REJECTED:
             await inventory.rejected.read(self._client, self._clock)
             self._read = now
+        inventory.mig_manager = manager
+        for number, _ in enumerate(self._followed.memory.prepare(inventory)):
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)  # the Lease is renewed meanwhile
         self._looked = now
         followed.changed.clear()
         followed.now()
-        inventory.mig_manager = manager
         every = nodes.values()
         return situation(
-            inventory, self._clock.wall(), coming=coming(every), left=left, without=closed(every)
+            inventory,
+            self._clock.wall(),
+            coming=coming(every),
+            left=left,
+            without=closed(every),
+            memory=self._followed.memory,
         )

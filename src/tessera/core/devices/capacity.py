@@ -155,13 +155,19 @@ class Capacity(dict[str, Node]):
         self._taken: dict[str, dict[str, Quantity]] = {}  # by node; empty: of pods that no node has
         # by node and GPU resource: how many each pod holds
         self._holders: dict[tuple[str, str], dict[str, int]] = {}
+        self._editions: dict[str, int] = {}  # by node: how often what pods use there has changed
         # by node, of what DRA serves there: whichever way a pod asked, a claim holds the device
         self.claimed: Mapping[str, Mapping[str, int]] = {}
 
     def put_node(self, node: Node) -> None:
         self[node.name] = node
 
+    def edition(self, node: str) -> int:
+        """A number that changes with what pods use of a node."""
+        return self._editions.get(node, 0)
+
     def add(self, use: PodUse) -> None:
+        self._editions[use.node] = self._editions.get(use.node, 0) + 1
         taken = self._taken.setdefault(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) + amount
@@ -169,6 +175,7 @@ class Capacity(dict[str, Node]):
                 self._holders.setdefault((use.node, resource), {})[use.uid[:POD]] = int(amount.value)
 
     def remove(self, use: PodUse) -> None:
+        self._editions[use.node] = self._editions.get(use.node, 0) + 1
         taken = self._taken.get(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) - amount
@@ -184,6 +191,8 @@ class Capacity(dict[str, Node]):
         return self._holders.get((node, resource), {})
 
     def forget_pods(self) -> None:
+        for node in self._taken:
+            self._editions[node] += 1
         self._taken.clear()
         self._holders.clear()
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from tessera.core.autopilot.values import CardSupply, Kind, Want
 from tessera.core.planning.waiting import Waiting
+from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending
 from tessera.protocol.kubernetes.objects import seconds
@@ -45,14 +46,15 @@ def situation(
     coming: Mapping[str, Mapping[str, int]],
     left: Mapping[str, str],
     without: Mapping[str, str],
+    memory: NodeMemory | None = None,
 ) -> Situation:
     """What the autopilot is told.
 
     `coming`: what nodes whose layout is being changed will have. `left`: nodes that are left as they are, and why; `without`: those of
-    them that take no pods now.
+    them that take no pods now. `memory`: for who asks again and again.
     """
     since = datetime.fromtimestamp(now - _FELL_BACK, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    pending = Pending(inventory, since, coming=coming, without=without, for_running=False)
+    pending = Pending(inventory, since, coming=coming, without=without, for_running=False, memory=memory)
     found = pending.cards()
     cards = {
         place.name: tuple(
