@@ -14,6 +14,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import profile_counts
 from tessera.core.text import counts_in_words, number_of, shortened
 from tessera.inventory.known import known_layout
+from tessera.protocol.kubernetes.objects import seconds
 from tessera.protocol.mig.autopilot import (
     DRY_RUN,
     GONE,
@@ -147,19 +148,23 @@ def _ended(
         return replace(row, result=GONE)
     if node.record is not None and node.record.owner.uid == uid:
         return row
-    end = node.end if node.end is not None and node.end.owner.uid == uid else None
+    end = node.end
     if (outcome := rollouts.outcomes.get(row.node)) is not None:
         result, reason = outcome.result, outcome.reason
-    elif end is not None and end.result is Result.NOT_BEGUN:
-        result, reason = end.result, rollouts.put_off(row.node)
-    elif end is not None:
-        result, reason = end.result, end.reason
-    else:  # an earlier leader ended it well, or cancelled it
-        known = known_layout(gpu_node(node.node))
-        cards = known.layout.cards if isinstance(known, KnownLayout) else ()
-        same = row.card < len(cards) and cards[row.card].words == row.after
-        result, reason = Result.DONE if same or not cards else Result.CANCELLED, ""
+    elif end is not None and end.owner.uid == uid and end.at >= (seconds(row.at) or 0.0):
+        result, reason = end.result, end.reason  # an earlier leader ended it
+    elif _shows(node, row):
+        result, reason = Result.DONE, ""
+    else:
+        result, reason = Result.NOT_BEGUN, rollouts.put_off(row.node)
     return replace(row, result=str(result), told=shortened(reason, _LONGEST))
+
+
+def _shows(node: SeenNode, row: HistoryRow) -> bool:
+    """Whether a card is cut as it was to be; also where that is not known."""
+    known = known_layout(gpu_node(node.node))
+    cards = known.layout.cards if isinstance(known, KnownLayout) else ()
+    return row.card >= len(cards) or cards[row.card].words == row.after
 
 
 def changed_rows(old: AutopilotStatus, new: AutopilotStatus) -> Iterator[HistoryRow]:
