@@ -5,12 +5,15 @@ With `TESSERA_SCREENSHOTS=FOLDER` (`make screenshots`) the picture of the docume
 
 import json
 import os
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from e2e.cluster import Client
+from e2e.layouts import LAYOUTS, definitions, mig_layout
 from e2e.page import Tab, address_in, board_served, browser, embedded_api, serving, until
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import read_node
@@ -24,7 +27,6 @@ NODES = """
 gpu-1: {labels: {pool: inference}, layout: "1g.18gb=7", devices: {simulated: {product: H200-141GB, cards: 2}}}
 gpu-2: {labels: {pool: inference}, layout: "1g.18gb=7", devices: {simulated: {product: H200-141GB, cards: 2}}}
 """
-LAYOUTS = "/apis/tessera.dev/v1alpha1/miglayouts"
 EVIL = "<img src=x onerror=document.title='gone'>"
 
 
@@ -138,3 +140,31 @@ def test_pods_wait_then_run(chromium: "Browser", tmp_path: Path) -> None:
             until(lambda: any("\ndone\n" in one for one in tab.texts("[aria-label='Last decisions'] li")), expected=True)  # fmt: skip
             until(lambda: tab.texts(".autopilot .badge"), [])
             until(lambda: tab.page.is_visible("#rollouts-part"), expected=False)
+
+
+def test_who_may_not_read_them(control_plane: Client, tmp_path: Path) -> None:
+    """On a real API server: who may not read MigLayouts is told so where there are some, and nothing where there are none."""
+    person, rules = "page-reader", [{"apiGroups": [""], "resources": ["nodes", "pods", "namespaces"], "verbs": ["get", "list", "watch"]}]  # fmt: skip
+    group = "/apis/rbac.authorization.k8s.io/v1"
+    role = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": person}
+    control_plane.api.create(f"{group}/clusterroles", {"metadata": {"name": person}, "rules": rules})
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": person}
+    control_plane.api.create(f"{group}/clusterrolebindings", {"metadata": {"name": person}, "roleRef": role, "subjects": [subject]})  # fmt: skip
+
+    def shown(*options: str) -> Any:
+        arguments = ("dashboard", "--kubeconfig", str(control_plane.kubeconfig), "--port", "0", *options)
+        with (
+            serving(*arguments, ready="^C") as lines,
+            urllib.request.urlopen(f"{address_in(lines)}state") as answer,  # noqa: S310 # the address is ours
+        ):
+            return json.load(answer)["miglayouts"]
+
+    try:
+        assert shown(f"--as={person}") == {"unseen": "", "count": 0, "first": []}
+        with definitions(control_plane, tmp_path):
+            control_plane.api.create(LAYOUTS, mig_layout("page"))
+            assert [one["name"] for one in shown()["first"]] == ["page"]
+            assert 'resource "miglayouts"' in shown(f"--as={person}")["unseen"]
+    finally:
+        control_plane.api.delete(f"{group}/clusterrolebindings/{person}")
+        control_plane.api.delete(f"{group}/clusterroles/{person}")

@@ -9,7 +9,7 @@ from tessera.dashboard.board import Board
 from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
 from tessera.dashboard.parts.history import Admission, read_denial
 from tessera.inventory.operator import mig_manager_in, read_mig_manager
-from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.errors import KubeError
 from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -28,7 +28,7 @@ from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 
 _MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
 _POLL_SECONDS: Final = 5.0
-_CONFIGURATION_SECONDS: Final = 60.0  # mig-manager's own copy of its ConfigMap is as old as this, too
+_AGAIN_SECONDS: Final = 60.0  # mig-manager's own copy of its ConfigMap is as old as this, too
 
 
 @asynccontextmanager
@@ -40,11 +40,9 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
     follower = Follower(client, _sinks(board, denials=denials))
     board.dra.follow(board.dra_changed, lambda: follower.relist(RESOURCE_SLICES))
     async with follower.following():
-        await _learn_configurations(client, board)
-        tasks = (
-            asyncio.create_task(_poll(client, follower, board)),
-            asyncio.create_task(_relearn(client, board)),
-        )
+        await _learn(client, follower, board)
+        work = _poll(follower, board), _relearn(client, follower, board)
+        tasks = [asyncio.create_task(one) for one in work]
         try:
             yield
         finally:
@@ -101,38 +99,28 @@ def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:
     return sinks
 
 
-async def _poll(client: Client, follower: Follower, board: Board) -> None:
-    """Now and then: remember the numbers, and show what cannot be read."""
-    absent = ""
+async def _poll(follower: Follower, board: Board) -> None:
+    """Now and then: remember the numbers, and show it when the API server is silent."""
     while True:
         board.set_error(follower.stale())
         board.sample()
-        if absent != (now := follower.absent(_MIG_LAYOUTS)):
-            with suppress(KubeError):
-                board.set_mig_layouts_unseen(now if now and await _has_mig_layouts(client) else "")
-                absent = now
+        if not follower.absent(_MIG_LAYOUTS):
+            board.set_mig_layouts_unseen("")
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _has_mig_layouts(client: Client) -> bool:
-    """Whether the cluster knows MigLayouts: who may not read them is told the same where it does not."""
-    try:
-        await client.get(f"/apis/{API_VERSION}")
-    except ApiError as error:
-        if error.is_not_found:
-            return False
-        raise
-    return True
-
-
-async def _relearn(client: Client, board: Board) -> None:
+async def _relearn(client: Client, follower: Follower, board: Board) -> None:
     while True:
-        await asyncio.sleep(_CONFIGURATION_SECONDS)
-        await _learn_configurations(client, board)
+        await asyncio.sleep(_AGAIN_SECONDS)
+        await _learn(client, follower, board)
 
 
-async def _learn_configurations(client: Client, board: Board) -> None:
-    """Read mig-manager's configurations where it cuts cards; what they were stays while the API server is silent."""
-    if board.has_mig_manager:
-        with suppress(KubeError):
+async def _learn(client: Client, follower: Follower, board: Board) -> None:
+    """What is not followed; what is known of it stays while the API server is silent."""
+    with suppress(KubeError):
+        # who may not read them is told the same where the cluster does not know them
+        if unseen := follower.absent(_MIG_LAYOUTS):
+            known = await client.find(f"/apis/{API_VERSION}")
+            board.set_mig_layouts_unseen(unseen if known is not None else "")
+        if board.has_mig_manager:
             board.put_mig_manager(await read_mig_manager(client))
