@@ -143,7 +143,12 @@ class Plan:
             wrong = [] if served == self.serves else [f"expected a plan for {self.serves}, got {served}"]
             if not status.dry_run:
                 wrong.append("expected a dry run")
-            wrong += await _offers_wrong(self.offers, stage)
+            found = await stage.offers(self.offers)
+            wrong += [
+                each
+                for node, counts in self.offers.items()
+                for each in _counts_wrong(node, counts, found.get(node, {}))
+            ]
             return scenes.RecutsPlanned(self.layout, status.summary, tuple(status.recuts), wrong=tuple(wrong))
 
         return await stage.until(look, _is_right)
@@ -155,7 +160,7 @@ class Act:
 
     name: str
     node: str
-    offers: Counts
+    makes: Counts  # devices that the node has then, at least: what else a card is cut into, the autopilot decides
     then: tuple[tuple[str, Ending], ...]
 
     async def play(self, stage: Stage) -> Scene:
@@ -163,13 +168,20 @@ class Act:
         await stage.change_layout(self.name, {"autopilot": {"dryRun": False}})
 
         async def look() -> scenes.RecutsDone:
-            status = (await stage.layout(self.name)).autopilot
+            status, after = (
+                (await stage.layout(self.name)).autopilot,
+                (await stage.offers([self.node]))[self.node],
+            )
             done = tuple(one for one in status.history if one.result != DRY_RUN)
-            wrong = await _offers_wrong({self.node: self.offers}, stage)
+            wrong = [
+                f"{self.node}: expected {number} × {name} at least, got {after.get(name, 0)}"
+                for name, number in self.makes.items()
+                if after.get(name, 0) < number
+            ]
             wrong += [
                 f"{one.node}, card {one.card}: {one.result}" for one in done if one.result != Result.DONE
             ]
-            return scenes.RecutsDone(self.name, done, before, self.offers, (), wrong=tuple(wrong))
+            return scenes.RecutsDone(self.name, done, before, after, (), wrong=tuple(wrong))
 
         acted = await stage.until(look, lambda scene: bool(scene.done) and _is_right(scene))
         await stage.backstage.settled()
@@ -245,14 +257,6 @@ def _summed(some: Iterable[Counts]) -> dict[str, int]:
     for one in some:
         found.update(one)
     return dict(found)
-
-
-async def _offers_wrong(wanted: Mapping[str, Counts], stage: Stage) -> list[str]:
-    """Of which nodes the devices are others than these; resources that are not named count, too, where there are some."""
-    found = await stage.offers(wanted)
-    return [
-        each for name, counts in wanted.items() for each in _counts_wrong(name, counts, found.get(name, {}))
-    ]
 
 
 def _taken(use: Usage) -> str:

@@ -169,7 +169,7 @@ STORIES: Final = (
             Act(
                 "follow",
                 "h200-small",
-                {ONE: 22, THREE: 2},
+                {THREE: 2},
                 (("train-1", _holds(THREE)), ("train-2", _holds(THREE)), ("notebook", _holds(ONE))),
             ),
         ),
