@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_webhook import Stage, free_port
+from tests.cli.test_webhook import HURRIED, Stage, free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE = 30.0  # seconds: what the kubelet gives a pod, unless it says otherwise
@@ -29,6 +29,7 @@ class Part:
     code: int
     asked: bytes = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n"  # a request that is never finished
     probed: bool = False  # it has /readyz, and is waited for
+    program: tuple[str, ...] = ("-m", "tessera")
 
 
 _FOLLOWED = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"  # an answer that never ends
@@ -42,6 +43,7 @@ WEBHOOK = Part(
     ),
     0,
     probed=True,
+    program=(HURRIED,),
 )
 CERTIFICATES = Part(("certs", "run", "--metrics-listen={address}", "--kubeconfig={config}"), 0, probed=True)
 _ON_A_NODE = (
@@ -77,7 +79,7 @@ def started(part: Part, folder: Path, config: Path) -> Iterator[tuple["subproces
         "nodes": nodes,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "tessera", *(word.format(**values) for word in part.words)],
+        [sys.executable, *part.program, *(word.format(**values) for word in part.words)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -102,7 +104,7 @@ def until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> 
     while not condition():
         assert process.poll() is None, process.communicate()[1].decode()
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 @pytest.fixture

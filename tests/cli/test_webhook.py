@@ -31,6 +31,7 @@ from tests.webhook.support import PAIR, Client, LoopThread, Pair, make_pair
 from tests.webhook.test_mutate import review
 
 DEADLINE = 20.0
+HURRIED = str(Path(__file__).with_name("hurried.py"))
 
 
 def free_port() -> int:
@@ -44,12 +45,13 @@ class Process:
 
     def __init__(self, *options: str, command: tuple[str, ...] = ("webhook",), **environment: str) -> None:
         self.port, self.metrics_port = free_port(), free_port()
+        program: tuple[str, ...] = ("-m", "tessera")
         if command == ("webhook",):
-            options = ("--shutdown-delay=0.2", *options)
+            program, options = (HURRIED,), ("--shutdown-delay=0.2", *options)
         else:
             options = (f"--metrics-listen=127.0.0.1:{self.metrics_port}", *options)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tessera", *command, "--log-format=json", *options],
+            [sys.executable, *program, *command, "--log-format=json", *options],
             stderr=subprocess.PIPE,
             env={
                 **os.environ,
@@ -89,6 +91,10 @@ class Process:
 
     def told(self, message: str) -> bool:
         return any(line["message"] == message for line in self.lines)
+
+    def steps(self) -> set[object]:
+        """What it has logged of its certificates so far."""
+        return {line.get("step") for line in self.lines}
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -345,9 +351,8 @@ def test_certificates_kept_by_a_process_of_its_own(stage, capsys, tmp_path):
         assert "gpu_webhook_build_info" not in metrics  # which would hide that no webhook is there
         assert keeper.get("/livez")[0] == 200
         assert keeper.get("/nowhere")[0] == 404
-        steps = {line.get("step") for line in webhook.lines}
-        assert "sign" in steps
-        assert not {"establish", "publish"} & steps
+        webhook.until(lambda: "sign" in webhook.steps())
+        assert not {"establish", "publish"} & webhook.steps()
         assert keeper.stop() == 0
         assert keeper.told("ended")
         assert webhook.get("/readyz")[0] == 200
