@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.text import escaped, first_of, number_of, quoted, shortened
+from tessera.core.text import escaped, first_of, number_of, printable, quoted, shortened
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,28 @@ def test_whatever_the_text_its_message_is_printable(text, most):
     for shown in (escaped(text, most), quoted(text, most)):
         assert shown.isprintable()
         assert len(shown) <= 10 * most + 3  # \U0001f600 has ten characters
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1g.18gb ×7 → 卡", "1g.18gb ×7 → 卡"),
+        ("NVML:\n  no\tmemory\r\n", "NVML: no memory"),
+        ("a\x1b[2J\x07", r"a\x1b[2J\x07"),
+        ("a\x9b31m\x7f", r"a\x9b31m\x7f"),
+        ("a\u202eb\u200b", r"a\u202eb\u200b"),
+    ],
+)
+def test_a_text_that_a_terminal_may_have(text, shown):
+    """Letters of every language stay; lines become one; what moves a cursor or turns the writing is written out."""
+    assert printable(text) == shown
+
+
+@given(st.text())
+def test_no_text_is_obeyed_by_a_terminal(text):
+    """Whatever was in it, and a second time changes nothing."""
+    assert printable(text).isprintable()
+    assert printable(printable(text)) == printable(text)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,14 @@ def quoted(text: str, most: int = MOST_SHOWN) -> str:
     return f'"{shown}"' + ("…" if len(text) > most else "")
 
 
+def printable(text: str) -> str:
+    """A text on one line, in which a terminal finds nothing to obey: control and formatting characters are written out."""
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else escaped(one) for one in line)
+
+
 def number_of(count: int, noun: str) -> str:
     """`1 pod`, `2 pods`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

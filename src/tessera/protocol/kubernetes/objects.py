@@ -4,7 +4,7 @@ Only the fields that some reader needs are decoded; msgspec skips the rest witho
 """
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import msgspec
@@ -138,6 +138,11 @@ def seconds(text: str | None) -> float | None:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:
         return None
+
+
+def moment(at: float) -> str:
+    """A Unix time as the API server writes it, to the second: `seconds` reads it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def decoder(type_: type[T]) -> Decode[T]:
