@@ -6,7 +6,9 @@ A test keeps the table complete: a command, a form of `-o`, a choice or a flag t
 from dataclasses import dataclass
 from typing import Final
 
-PLACES: Final = ("all", "nodes", "pods", "manifests", "pod", "kubeconfig", "node", "waits", "devices")
+PLACES: Final = (
+    "all", "nodes", "pods", "manifests", "pod", "kubeconfig", "node", "waits", "layout", "devices"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,12 @@ class Case:
     @property
     def name(self) -> str:
         """As a person would type it."""
-        shown = dict.fromkeys(PLACES, "FILE") | {"node": "NODE", "waits": "POD", "devices": "N"}
+        shown = dict.fromkeys(PLACES, "FILE") | {
+            "node": "NODE",
+            "waits": "POD",
+            "layout": "NAME",
+            "devices": "N",
+        }
         return self.text.format(**shown).replace(" --kubeconfig FILE", "").replace(" --since 87600h", "")
 
     def arguments(self, places: dict[str, str]) -> list[str]:
@@ -55,6 +62,8 @@ COMMANDS: Final = _cases(
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o json",
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o yaml",
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o jsonpath={{.answer}}",
+    "why miglayout/{layout} --kubeconfig {kubeconfig}",
+    "why miglayout/{layout} --kubeconfig {kubeconfig} -o json",
     "doctor --kubeconfig {kubeconfig}",
     "doctor --kubeconfig {kubeconfig} -o json",
     "doctor --kubeconfig {kubeconfig} -o yaml",

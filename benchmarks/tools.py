@@ -143,6 +143,7 @@ def _cluster(nodes: int) -> Iterator[Places]:
             "kubeconfig": kubeconfig,
             "node": varied.node_name(0),
             "waits": varied.WAITS,
+            "layout": varied.LAYOUT,
             "devices": str(max(1, nodes // 20)),
         }
 

@@ -32,6 +32,7 @@ from tessera.protocol.mig.operator import CONFIG_KEY, DEFAULT_CONFIG
 PODS: Final = 12  # of a node, one of which waits
 CARDS: Final = 8
 WAITS: Final = "queued-0"  # a pod that waits, in the first namespace
+LAYOUT: Final = "all"  # a MigLayout of all nodes
 _KINDS_OF_NODES: Final = 12
 _NAMESPACES: Final = 40
 _CLASSES: Final = 60  # of devices, that claims ask for
@@ -113,7 +114,7 @@ def operator() -> Iterator[Document]:
 
 
 def installation(nodes: int) -> Iterator[Document]:
-    """What else an API server has: the workloads of Tessera, and what NVIDIA's operator has."""
+    """What else an API server has: the workloads of Tessera, a MigLayout, and what NVIDIA's operator has."""
     yield from operator()
     labels = {"app.kubernetes.io/component": "device-plugin"}
     counts = dict.fromkeys(
@@ -126,6 +127,38 @@ def installation(nodes: int) -> Iterator[Document]:
     plugin = _object("apps/v1", "DaemonSet", "device-plugin", _INSTALLED, labels=labels)
     yield {**plugin, "spec": {"template": template}, "status": counts}
     yield _object("v1", "Namespace", _INSTALLED)
+    yield _mig_layout(nodes)
+
+
+def _mig_layout(nodes: int) -> Document:
+    """A MigLayout of all nodes, with as much in its status as the controller writes at most."""
+    recut: Document = {"node": node_name(0), "card": 0, "before": "1g.18gb ×7", "after": "3g.71gb ×2"}
+    recut |= {"serves": {"3g.71gb": 2}, "reason": "2 pods wait for 3g.71gb"}
+    worth = {"takes": {"1g.18gb": 7}, "gain": 9.0, "cost": 4.0, "waits": "dry run"}
+    at = "2026-01-01T00:00:00Z"
+    conditions = [
+        {"type": name, "status": "False", "reason": "DryRun", "message": "dry run", "lastTransitionTime": at}
+        for name in ("Ready", "Progressing", "Degraded", "Invalid")
+    ]
+    autopilot = {
+        "dryRun": True,
+        "summary": "Dry run: 20 cards would be cut anew.",
+        "demand": [{"profile": profile, "waiting": nodes} for profile in _PROFILES],
+        "recuts": [recut | worth] * 20,
+        "refusals": [{"profile": "7g.141gb", "number": nodes, "why": "budget", "reason": "it is spent"}] * 10,
+        "history": [recut | {"at": at, "result": "DryRun"}] * 30,
+    }
+    status = {
+        "desired": nodes,
+        "nodes": [
+            {"name": node_name(number), "state": "Pending", "reason": "it is cordoned"}
+            for number in range(20)
+        ],
+        "conditions": conditions,
+        "autopilot": autopilot,
+    }
+    spec = {"nodeSelector": {"kubernetes.io/os": "linux"}, "mode": "Auto"}
+    return {**_object("tessera.dev/v1alpha1", "MigLayout", LAYOUT, spec=spec), "status": status}
 
 
 def bridged(nodes: int) -> Iterator[Document]:

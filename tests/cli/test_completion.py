@@ -169,11 +169,16 @@ def test_names_that_are_known(answers, words, offered):
         (("mig", "apply", "1g.10gb=1", "sim-0", "p"), ["plain"]),
         (("capacity", "--pods", "-n", "m"), ["ml"]),
         (("certs", "show", "-n", "d"), ["default"]),
+        (("why", "-n", "ml", "migl"), ["miglayout/", "miglayouts/"]),
+        (("why", "miglayout/"), ["miglayout/inference", "miglayout/training"]),
+        (("why", "miglayouts.tessera.dev/inf"), ["miglayouts.tessera.dev/inference"]),
+        (("why", "svc/"), []),
     ],
 )
 def test_names_that_a_cluster_has(answers, served, words, offered):
-    """Nodes and namespaces of the cluster that the line names."""
+    """Nodes, namespaces and MigLayouts of the cluster that the line names."""
     served.add(*OBJECTS[:-1])
+    served.add(*({"kind": "MigLayout", "metadata": {"name": name}} for name in ("inference", "training")))
     for name in ("default", "ml"):
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         served.call(lambda space=space: served.server.store.create(NAMESPACES, space))

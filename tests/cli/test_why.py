@@ -1,8 +1,19 @@
 """`tessera why` as a person meets it."""
 
 import json
+import time
 
+import pytest
+
+from tessera.cli.common.output import Output
+from tessera.cli.why import layouts
+from tessera.diagnosis.layouts.gather import LayoutEvidence
+from tessera.protocol.kubernetes.objects import moment
+from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
+from tessera.simulation.control_plane import kinds
 from tests.diagnosis.clusters import node, pod
+from tests.diagnosis.layouts.objects import AT, MISSING, PAST, RECUT, auto, mig_layout
 
 
 def add(served) -> None:
@@ -77,3 +88,135 @@ def test_what_ends_is_to_end(served, command):
     served.add(node_a, {"kind": "Pod", **ends}, {"kind": "ResourceClaim", **claim})
     _, out, _ = command("why", "p", "-n", "team", "--kubeconfig", served.kubeconfig)
     assert "\n  end it      the DRA driver of node a runs again\n" in out
+
+
+def keep(served, layout) -> None:
+    """A MigLayout, two nodes, and a controller that keeps layouts."""
+    spec = {"holderIdentity": "one", "leaseDurationSeconds": 60, "renewTime": moment(time.time())}
+    metadata = {"name": "tessera-controller", "namespace": "gpu-webhook", "annotations": {"tessera.dev/reconcilers": "layouts"}}  # fmt: skip
+    served.add({"kind": "Lease", "metadata": metadata, "spec": spec}, layout)
+    now = time.time()
+    record = written(RolloutRecord(Owner("inference", "u1"), Phase.CORDONED, now, now + 60, 60.0, "x"))
+    labels, has = {"pool": "inference"}, {ROLLOUT: record}
+    served.add(*({"kind": "Node", **node(name, {}, labels=labels, annotations=has)} for name in ("n1", "n2")))
+
+
+PLAN = auto(
+    limits={"minimum": {"1g.18gb": 8}},
+    dryRun=True,
+    summary="Dry run: 1 card would be cut anew for 2 × 3g.71gb; no room for 1 × 7g.141gb.",
+    demand=[{"profile": "3g.71gb", "waiting": 2, "fellBack": 1, "inUse": 4, "forecast": 5.5}],
+    recuts=[RECUT],
+    refusals=[{"profile": "7g.141gb", "number": 1, "why": "budget", "reason": "2 cards were cut"}],
+    history=[
+        {**PAST, "at": AT, "result": "Failed", "told": "NVML said no"},
+        {**PAST, "at": AT, "result": "DryRun", "serves": {}},
+    ],
+)
+
+
+def test_a_layout_that_follows_demand(served, command):
+    """What is wanted, what would be cut and why, what gets no room, what was decided; what to do next comes last."""
+    keep(served, PLAN)
+    code, out, err = command("why", "miglayouts.tessera.dev/inference", "--kubeconfig", served.kubeconfig)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "MigLayout inference follows demand, in a dry run. 1 card would be cut anew for 2 × 3g.71gb; no room for 1 × 7g.141gb."  # fmt: skip
+    start = lines.index("  wanted      devices  waiting  fell back  rejected  in use  idle  forecast")
+    assert lines[start + 1 :] == [
+        "              3g.71gb  2        1          0         4       0     5.5",
+        "  would cut   n1, card 3: 1g.18gb ×7 → 3g.71gb ×2",
+        "                serves 2 × 3g.71gb, takes 7 × 1g.18gb (idle); gain 9, cost 4.2",
+        "                2 pods wait for 3g.71gb",
+        "  no room     1 × 7g.141gb: 2 cards were cut",
+        "  history     2026-11-15T11:00:00Z  n1, card 3: 1g.18gb ×7 → 3g.71gb ×2",
+        "                failed, the old layout is back: NVML said no; for 2 × 3g.71gb: 2 pods wait for 3g.71gb",
+        "              2026-11-15T11:00:00Z  n1, card 3: 1g.18gb ×7 → 3g.71gb ×2",
+        "                dry run: nothing was changed; 2 pods wait for 3g.71gb",
+        "  next        let it act, if you agree with what it would do",
+        """                $ kubectl patch miglayout inference --type merge -p '{"spec": {"autopilot": {"dryRun": false}}}'""",
+        "              for 1 × 7g.141gb: raise spec.autopilot.recutsPerHour (20 now), or wait: cards are counted for an hour",
+        "                $ kubectl edit miglayout inference",
+    ]
+
+
+def test_a_layout_that_is_rolled_out(served, command):
+    """Its mode, its nodes in groups, its conditions with their reasons, and the rollouts under way."""
+    nodes = [
+        {"name": name, "state": "Pending", "reason": "the node is not ready"} for name in ("n7", "n8", "n9")
+    ]
+    moves = ("Progressing", "True", "RollingOut", "n1: waits for a/b")
+    keep(served, mig_layout(MISSING, moves, nodes=nodes, desired=6, current=1, updatingCount=2))
+    _, out, _ = command("why", "miglayout/inference", "--kubeconfig", served.kubeconfig)
+    words = [" ".join(line.split()) for line in out.splitlines()]
+    assert (
+        words[0] == "MigLayout inference is being rolled out: 1 of 2 nodes have the layout; n1: waits for a/b"
+    )
+    assert words[1:6] == [
+        "mode Fixed: nodes get the layouts that it has",
+        "nodes at a time: 1; pods that hold devices which go: Wait",
+        "nodes desired 6, current 1, updating 2, failed 0; 2 selected by pool=inference",
+        "- n7, n8, n9 Pending the node is not ready",
+        "… and 2 more, whose reasons the status does not have",
+    ]
+    assert words[6].startswith("conditions Ready False Incomplete for ")
+    assert words[7].startswith("Progressing True RollingOut for ")
+    assert words[8].startswith("rollouts n1 Cordoned for ")
+    assert words[8].endswith(
+        "MigLayout inference cordoned; the pods that hold devices which go are waited for"
+    )
+
+
+def test_documents_of_a_layout(served, command):
+    """JSON, YAML and templates say the same; the autopilot's part has the names of the status."""
+    keep(served, PLAN)
+    options = ("--kubeconfig", served.kubeconfig)
+    _, out, _ = command("why", "miglayout/inference", "-o", "json", *options)
+    found = json.loads(out)
+    assert list(found) == [
+        "object", "cause", "answer", "mode", "about", "counts", "conditions", "nodes", "rollouts", "autopilot", "remedies", "unseen",
+    ]  # fmt: skip
+    assert (found["object"], found["cause"], found["mode"]) == ("MigLayout inference", "dry-run", "Auto")
+    assert found["counts"] == {"desired": 2, "current": 0, "updating": 0, "failed": 0}
+    assert list(found["autopilot"]) == ["dryRun", "summary", "demand", "recuts", "refusals", "history"]
+    assert found["autopilot"]["recuts"] == [RECUT]
+    assert [one["node"] for one in found["rollouts"]] == ["n1", "n2"]
+    _, out, _ = command("why", "miglayout/inference", "-o", "yaml", *options)
+    assert out.startswith("object: MigLayout inference\ncause: dry-run\n")
+    _, out, _ = command("why", "miglayout/inference", "-o", "jsonpath={.remedies[0].kind}", *options)
+    assert out == "change"
+
+
+def test_a_layout_of_four_thousand_nodes(capsys):
+    """The text stays short, and has nothing that a terminal would obey."""
+    evil = "\x1b]0;gone\x07\x9b2J\r\n" + "y" * 500
+    nodes = [
+        {"name": f"n{number}{evil}", "state": "Pending", "reason": f"{number}{evil}"}
+        for number in range(4000)
+    ]
+    document = mig_layout(("Ready", "False", evil, evil), nodes=nodes, desired=4000, updating=[evil] * 4000)
+    rollouts = {f"n{number}": evil for number in range(4000)}
+    layouts.show(
+        LayoutEvidence(MigLayout.read(json.dumps(document).encode()), 0.0, 4000, rollouts), Output("text")
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert (len(lines) < 50, max(map(len, lines)) < 1500) == (True, True)
+    assert any("4000 selected by pool=inference" in line for line in lines)
+    assert any("… and 4088 more rollouts" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("absent", "name", "code", "says"),
+    [
+        (False, "nope", 1, "there is no MigLayout nope, and no other"),
+        (True, "nope", 1, "the cluster has no MigLayouts: the API tessera.dev/v1alpha1 is not installed; the chart brings it with its values controller.enabled and layouts.enabled"),
+        (False, "", 2, '"miglayout/" is no pod and no KIND/NAME; kinds are po, deploy, rs, sts, ds, rc, job, miglayout'),
+    ],
+)  # fmt: skip
+def test_no_layout(served, command, absent, name, code, says):
+    """One sentence, and the exit code of a failure, or of bad input."""
+    if absent:
+        served.call(lambda: served.server.kinds.pop((kinds.MIG_LAYOUTS.prefix, kinds.MIG_LAYOUTS.plural)))
+    found = command("why", f"miglayout/{name}", "--kubeconfig", served.kubeconfig)
+    assert found == (code, "", f"tessera: {says}\n")

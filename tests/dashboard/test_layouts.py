@@ -188,8 +188,8 @@ def test_the_autopilot_s_plan():
     found = row["autopilot"]
     assert (row["mode"], found["dryRun"], found["summary"]) == ("Auto", True, "1 card would be cut")
     (recut,) = found["recuts"]
-    assert (recut["serves"], recut["takes"], recut["gain"]) == ("2 × 3g.71gb", "7 × 1g.18gb", 9.0)
-    assert recut["waits"] == "", "the page says dry run once"
+    words = "serves 2 × 3g.71gb, takes 7 × 1g.18gb (idle); gain 9, cost 4"
+    assert recut["says"] == [words, "2 pods wait", ""], "the page says dry run once"
     assert found["refusals"] == [{"what": "1 × 7g.141gb", "reason": "20 cards were cut"}]
     assert (found["demand"][0]["waiting"], found["demand"][0]["forecast"]) == (2, 1.5)
 
@@ -208,7 +208,7 @@ def test_the_autopilot_s_last_decisions(result, told, kind, words):
     past = {key: RECUT[key] for key in ("node", "card", "before", "after", "serves", "reason")}
     given = auto(dryRun=False, history=[{**past, "at": AT, "result": result, "told": told}])
     (one,) = parts(given)[0]["first"][0]["autopilot"]["history"]
-    assert (one["when"], one["kind"], one["result"]) == (AT, kind, words)
+    assert (one["when"], one["kind"], one["says"]) == (AT, kind, [words, "for 2 × 3g.71gb: 2 pods wait"])
 
 
 def test_an_autopilot_that_has_not_looked_yet():

@@ -11,8 +11,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
 from tessera.diagnosis.admission import by_policy
 from tessera.diagnosis.evidence import Evidence
-from tessera.diagnosis.gather import NoSuchObject, parse_target
 from tessera.diagnosis.remedies.changes import NodeOpened, PodsEnd
+from tessera.diagnosis.targets import NoSuchObject, parse_target
 from tessera.simulation.control_plane import kinds
 from tessera.webhook.offline import admit_again
 from tests.build import MIG, container, offers, policy
@@ -746,6 +746,10 @@ async def test_no_such_object():
         ("RS/x", ("replicaset", "x")),
         ("jobs/night", ("job", "night")),
         ("sts/db", ("statefulset", "db")),
+        ("miglayout/a", ("miglayout", "a")),
+        ("MigLayouts/a", ("miglayout", "a")),
+        ("miglayouts.tessera.dev/a", ("miglayout", "a")),
+        ("miglayouts.v1alpha1.tessera.dev/a", ("miglayout", "a")),
     ],
 )
 def test_targets(text: str, found: tuple[str, str]):
@@ -756,5 +760,5 @@ def test_targets(text: str, found: tuple[str, str]):
 @pytest.mark.parametrize("text", ["svc/x", "deploy/", "/"])
 def test_no_targets(text: str):
     """What has no pods is refused, with the kinds there are."""
-    with pytest.raises(InvalidInput, match="kinds are po, deploy, rs, sts, ds, rc, job"):
+    with pytest.raises(InvalidInput, match="kinds are po, deploy, rs, sts, ds, rc, job, miglayout"):
         parse_target(text)

@@ -25,7 +25,7 @@ COMMANDS: Final[Table] = {
     "capacity": ("capacity.command:command", "Show what nodes have, what pods hold, and what is free."),
     "mig": ("mig:command", "Validate, convert, show, plan and apply MIG layouts."),
     "doctor": ("doctor:command", "Check a cluster and say what is wrong and what to type."),
-    "why": ("why:command", "Say why a pod waits or was changed, and what would make it run."),
+    "why": ("why.command:command", "Say why a pod waits or was changed, and what would make it run."),
     "webhook": ("webhook:command", "Serve admission reviews over HTTPS."),
     "certs": ("certs:command", "Show, rotate and export the webhook's own certificate authority."),
     "device-plugin": (

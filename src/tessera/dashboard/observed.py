@@ -4,17 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.core.devices.capacity import PodUse
-from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.resources import is_extended
+from tessera.diagnosis.layouts.rollouts import Rollout, rollout_on
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.protocol.kubernetes.pod import PodMetadata, decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
-from tessera.protocol.mig.rollouts import ROLLOUT, RolloutRecord, read_record
-
-Rollout = RolloutRecord | str  # a text: why the node's annotation cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +51,8 @@ def read_node(raw: bytes) -> DashboardNode:
         gpu_node(decoded),
         cordoned=bool(decoded.spec.unschedulable),
         not_allocatable={resource: count for resource, count in missing.items() if count > 0},
-        rollout=_rollout((decoded.metadata.annotations or {}).get(ROLLOUT)),
+        rollout=rollout_on(decoded.metadata.annotations),
     )
-
-
-def _rollout(text: str | None) -> Rollout | None:
-    try:
-        return None if text is None else read_record(text)
-    except InvalidInput as error:
-        return str(error)
 
 
 def read_pod(raw: bytes) -> DashboardPod:

@@ -10,7 +10,6 @@ from tessera.core.admission.policy import FallbackPolicy, Policy, is_bridge_on, 
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION
-from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.devices import SeenClaim, SeenDevices, devices_for, seen_claim
 from tessera.diagnosis.evidence import (
@@ -24,10 +23,11 @@ from tessera.diagnosis.evidence import (
 from tessera.diagnosis.nodes import request_of
 from tessera.diagnosis.patience.reading import read_history, read_job
 from tessera.diagnosis.reading import Reader, read_controller, read_drivers, read_webhook
+from tessera.diagnosis.targets import POD, NoSuchObject
 from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import CALLED, POD_KINDS, collection, path_of
+from tessera.kube.rest.paths import POD_KINDS, collection, path_of
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.resource import (
@@ -56,27 +56,11 @@ from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 from tessera.protocol.kubernetes.workloads import template_of
 
 _APPS: Final = "apps/v1"
-_POD: Final = "pod"
-KINDS: Final = tuple(sorted(CALLED))  # for completion
 CONFIGURATION: Final = "the webhook's configuration"  # as what could not be read
 CONFIGURATIONS: Final = "mig-manager's configurations"
 PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 
 _whole: Final = objects.decoder(dict[str, Any])
-
-
-class NoSuchObject(TesseraError):
-    """There is nothing of that name."""
-
-
-def parse_target(text: str) -> tuple[str, str]:
-    """The kind and the name of `train`, `pod/train`, `deploy/web`, `job/night`, as kubectl names them."""
-    kind, slash, name = text.rpartition("/")
-    known = CALLED.get(kind.lower().partition(".")[0]) if slash else _POD
-    if known is None or not name:
-        kinds = ", ".join(one.short[0] if one.short else kind for kind, one in POD_KINDS.items())
-        raise InvalidInput(f'"{text}" is no pod and no KIND/NAME; kinds are {kinds}')
-    return known, name
 
 
 def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
@@ -222,8 +206,8 @@ class Gatherer:
         raw = await self._client.find(collection(kind, self._namespace, name))
         if raw is None:
             raise NoSuchObject(f"namespace {self._namespace} has no {kind} {name}")
-        workload, pod = None, seen_pod(decode_pod(raw), raw, self._namespace) if kind == _POD else None
-        if kind != _POD:
+        workload, pod = None, seen_pod(decode_pod(raw), raw, self._namespace) if kind == POD else None
+        if kind != POD:
             workload, pod = await self._workload(kind, raw)
         if pod is not None:
             events = await self._events("Pod", pod.state.metadata.name, pod.state.metadata.uid)

@@ -12,7 +12,7 @@ from tessera.core.dra.naming import node_of
 from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.text import age, one_line
-from tessera.kube.view.lease import CLAIMS, CONTROLLER, PATIENCE, SeenLease
+from tessera.kube.view.lease import CLAIMS, CONTROLLER, LAYOUTS, PATIENCE, SeenLease
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn
 from tessera.protocol.kubernetes.objects import seconds
@@ -80,7 +80,12 @@ _NOT_DONE: Final = {
         "evicts no pods that wait",
         "it has the webhook's configuration, and its rights (with the chart: config.fallback.patience)",
     ),
+    LAYOUTS: (
+        "keeps no layouts",
+        "it runs with --layouts, and has its rights (with the chart: layouts.enabled)",
+    ),
 }
+_VALUES: Final = {LAYOUTS: "values controller.enabled and layouts.enabled: true"}  # of the chart
 
 
 def controller_of(seen: SeenLease, namespace: str, reconciler: str = CLAIMS) -> Presence:
@@ -93,7 +98,8 @@ def controller_of(seen: SeenLease, namespace: str, reconciler: str = CLAIMS) -> 
         what, remedy = _NOT_DONE[reconciler]
         return Presence(part, f"its Lease {name} says that it {what}", None, remedy, command)
     if lease is None:
-        remedy = f"{part} runs (the chart's value controller.enabled: true)"
+        values = _VALUES.get(reconciler, "value controller.enabled: true")
+        remedy = f"{part} runs (the chart's {values})"
         return Presence(part, f"there is no Lease {name}", None, remedy, command)
     why = f"has not been renewed by {lease.holder}" if lease.holder else "has no holder"
     return Presence(part, f"its Lease {name} {why}", seconds(lease.renewed), f"{part} runs again", command)

@@ -95,18 +95,17 @@ nodes: Final = listed("/api/v1/nodes")
 namespaces: Final = listed("/api/v1/namespaces")
 
 
-def pods_and_workloads(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
-    """Complete a pod, or a kind that makes pods and then its name, of the namespace that the other options name."""
-    from tessera.diagnosis.gather import KINDS
-    from tessera.kube.rest.paths import collection
+def targets(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete a pod, or a kind and then its name, of the namespace that the other options name."""
+    from tessera.diagnosis.targets import KINDS, objects_of
 
     kind, slash, name = incomplete.rpartition("/")
     namespace = ctx.params.get("namespace") or "default"
     if slash:
-        path = collection(kind, namespace)
+        path = objects_of(kind, namespace)
         return [CompletionItem(f"{kind}/{one.value}") for one in _in_cluster(ctx, path, name)] if path else []
     kinds = [CompletionItem(f"{kind}/") for kind in KINDS if incomplete and kind.startswith(incomplete)]
-    return [*_in_cluster(ctx, collection("pod", namespace), incomplete), *kinds]
+    return [*_in_cluster(ctx, objects_of("pod", namespace), incomplete), *kinds]
 
 
 def _starting(known: Iterable[str], incomplete: str) -> _Items:

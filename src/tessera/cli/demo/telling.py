@@ -15,7 +15,7 @@ import click
 from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.output import Style, echo
 from tessera.cli.demo.narrator import heading, tell
-from tessera.cli.why import explained
+from tessera.cli.why.pods import explained
 from tessera.dashboard.board import Board
 from tessera.dashboard.reasons import asking
 from tessera.dashboard.server import HOST, serve_dashboard

@@ -30,6 +30,7 @@ from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
+from tessera.kube.view.lease import LAYOUTS
 from tessera.kube.watch.follow import Follower
 from tessera.protocol.mig.autopilot import UNDER_WAY, AutopilotStatus
 from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
@@ -42,7 +43,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NAME: Final = "layouts"
 _POLL: Final = 2.0  # seconds between two looks at nodes that are under way
 _REST: Final = 30.0  # seconds between two looks where nothing is
 _CONFIGURATIONS: Final = 30.0  # seconds until mig-manager's ConfigMap is read again
@@ -52,7 +52,7 @@ _BURST: Final = 0.2  # seconds: changes come in bursts
 class LayoutReconciler:
     """Gives the nodes of MigLayouts their layout."""
 
-    name = NAME
+    name: Final = LAYOUTS
 
     def __init__(
         self,

@@ -6,11 +6,10 @@ const DEMAND = [["waiting", "waiting"], ["fell back", "fellBack"], ["rejected", 
 const round = (number) => Math.round(number * 10) / 10;
 const line = (text) => text && make("span", { classes: ["why"], text });
 
-const card = (one, kind, when, ...lines) => make("li", { classes: [kind] }, when && moment(when), make("span", { classes: ["who"], text: `${one.node} card ${one.card}` }), " ",
-  make("span", { classes: ["arrow"], text: `${one.before} → ${one.after}` }), ...lines.map(line));
-const planned = (one) => card(one, "pending", "",
-  `serves ${one.serves || "nothing"}, takes ${one.takes || "nothing"}${one.takes && " (idle)"}; gain ${round(one.gain)}, cost ${round(one.cost)}`, one.reason, one.waits);
-const decided = (one) => card(one, one.kind, one.when, one.result, `${one.serves && `for ${one.serves}: `}${one.reason}`);
+const card = (one, kind) => make("li", { classes: [kind] }, one.when && moment(one.when), make("span", { classes: ["who"], text: `${one.node} card ${one.card}` }), " ",
+  make("span", { classes: ["arrow"], text: `${one.before} → ${one.after}` }), ...one.says.map(line));
+const planned = (one) => card(one, "pending");
+const decided = (one) => card(one, one.kind);
 const refused = (one) => make("li", { classes: ["rejected"] }, make("span", { classes: ["arrow"], text: one.what }), line(one.reason));
 
 const list = (title, rows, item) => rows.length > 0 && make("section", { "aria-label": title }, make("h4", { text: title }), make("ol", { classes: ["log"], tabindex: 0, "aria-label": title }, ...rows.map(item)));

@@ -56,9 +56,9 @@ Change = PodsEnd | NodeFreed | NodeOpened | NodeOffers | PodAsks | CreatedAgain
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something that would make the pod run, and what to type for it."""
+    """Something that would make the pod run, or a MigLayout go on, and what to type for it."""
 
-    kind: str  # mend, policy, quota, layout, pod-ends, change, wait
+    kind: str  # mend, policy, quota, layout, pod-ends, change, limit, wait
     text: str
     commands: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()  # all together make it run; none: it helps, and more may be needed

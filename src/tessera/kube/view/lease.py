@@ -24,6 +24,7 @@ CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its 
 # its reconcilers, as the Lease names them
 CLAIMS: Final = "claims"  # makes the templates of claims
 PATIENCE: Final = "patience"  # evicts pods that wait
+LAYOUTS: Final = "layouts"  # keeps the layouts of MigLayouts
 _LOOK: Final = 1.0  # seconds between two looks at the clock
 _MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
 

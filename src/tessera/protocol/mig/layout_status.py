@@ -35,3 +35,6 @@ class LayoutStatus(Part):
             return msgspec.convert(raw, cls)
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"status: {error}") from error
+
+    def condition(self, type_: str) -> Condition:
+        return next((one for one in self.conditions if one.type == type_), Condition())

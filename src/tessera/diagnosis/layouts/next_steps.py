@@ -1,0 +1,151 @@
+"""What to do next about a MigLayout, and what to type for it: the most useful first."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tessera.core.autopilot.values import Why
+from tessera.diagnosis.layouts.cause import LayoutCause
+from tessera.diagnosis.layouts.gather import LayoutEvidence
+from tessera.diagnosis.layouts.status import cut
+from tessera.diagnosis.layouts.words import counted
+from tessera.diagnosis.remedies.changes import Remedy
+from tessera.kube.view.lease import CONTROLLER
+from tessera.protocol.mig.autopilot import AutopilotStatus, RefusalRow
+from tessera.protocol.mig.layout_status import LayoutStatus
+from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.rollouts import RESULT, Phase, RolloutRecord
+
+_MOST_NODES: Final = 3  # that are named in commands
+_NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")  # as Kubernetes names nodes
+
+# what does not keep anybody from ending a dry run
+_WHILE_DRY: Final = (LayoutCause.DRY_RUN, LayoutCause.FAILED, LayoutCause.CONFLICT)
+# by why something gets no room: which limit to change, and what it is now
+_LIMITS: Final[Mapping[str, str]] = {
+    Why.BUDGET: "raise spec.autopilot.recutsPerHour ({recuts_per_hour} now), or wait: cards are counted for an hour",
+    Why.COOL_DOWN: "lower spec.autopilot.coolDown ({cool_down} now), or wait until it is over",
+    Why.MINIMUM: "lower spec.autopilot.minimum ({minimum} now)",
+    Why.MAXIMUM: "raise spec.autopilot.maximum ({maximum} now)",
+    Why.KEEP_WHOLE: "lower spec.autopilot.keepWhole ({keep_whole} now)",
+}
+_WAITS: Final[Mapping[str, str]] = {
+    Why.NO_ROOM: "it gets room when pods end, or when the MigLayout selects more nodes",
+    Why.NOT_WORTH_IT: "nothing more: it is cut once it is worth more than what goes for it",
+}
+
+
+def next_steps(
+    seen: LayoutEvidence, cause: LayoutCause, status: LayoutStatus, autopilot: AutopilotStatus | None
+) -> Iterator[Remedy]:
+    """What to do about the cause; then what else would help."""
+    layout = seen.layout
+    match cause:
+        case LayoutCause.CONTROLLER_AWAY:
+            yield from _by_controller(seen, status)
+            return
+        case LayoutCause.NOT_OBSERVED | LayoutCause.UNREADABLE:
+            text = "nothing more: the controller looks at it within seconds; if it does not, its log says why"
+            yield Remedy("wait", text, (f"kubectl logs -n {seen.namespace} -l app={CONTROLLER}",))
+            return
+        case LayoutCause.INVALID:
+            yield Remedy("change", "correct what is named", (_edit(layout),))
+        case LayoutCause.CONFLICT:
+            text = "change the nodeSelector of one of them, or delete one: the oldest keeps a node"
+            yield Remedy("change", text, ("kubectl get miglayouts",))
+        case LayoutCause.NO_NODES:
+            labels = (layout.spec.node_selector or {}).items()
+            label = shlex.join(
+                ["kubectl", "label", "node", "NODE", *(cut(f"{key}={value}") for key, value in labels)]
+            )
+            yield Remedy("change", "label nodes, or change its nodeSelector", (label, _edit(layout)))
+        case LayoutCause.PAUSED:
+            yield Remedy("change", "let it go on", (_patch(layout, {"paused": False}),))
+        case LayoutCause.ROLLING_OUT:
+            yield from _during_rollout(seen, status, autopilot)
+    yield from _for_failed(layout, status)
+    if autopilot is not None and layout.spec.autopilot.dry_run and cause in _WHILE_DRY:
+        yield from _out_of_dry_run(layout, autopilot)
+    yield from _for_refusals(layout, autopilot.refusals if autopilot is not None else ())
+
+
+def _by_controller(seen: LayoutEvidence, status: LayoutStatus) -> Iterator[Remedy]:
+    part = seen.controller
+    if part is None:
+        return
+    if part.since is not None:  # it was there
+        yield Remedy("mend", part.remedy, (part.command,))
+        return
+    upgrade = f"helm upgrade tessera charts/tessera -n {seen.namespace} --reset-then-reuse-values"
+    install = f"{upgrade} --set controller.enabled=true --set layouts.enabled=true"
+    yield Remedy("mend", part.remedy, (install, part.command))
+    if status.conditions:
+        text = "if it runs in another namespace, name that with --webhook-namespace"
+        yield Remedy("change", text)
+
+
+def _out_of_dry_run(layout: MigLayout, autopilot: AutopilotStatus) -> Iterator[Remedy]:
+    act = _patch(layout, {"autopilot": {"dryRun": False}})
+    if autopilot.history:
+        yield Remedy("change", "let it act, if you agree with what it would do", (act,))
+    else:
+        yield Remedy("wait", "let it run dry for longer: it has decided nothing so far")
+        yield Remedy("change", "let it act", (act,))
+
+
+def _during_rollout(
+    seen: LayoutEvidence, status: LayoutStatus, autopilot: AutopilotStatus | None
+) -> Iterator[Remedy]:
+    layout, rollout = seen.layout, seen.layout.spec.rollout
+    yield Remedy("wait", "nothing more: it goes on by itself")
+    phases = [one.phase for one in seen.rollouts.values() if isinstance(one, RolloutRecord)]
+    if autopilot is None and rollout.when_in_use == "Wait" and Phase.CORDONED in phases:
+        text = "have pods evicted that hold devices which go, on the nodes that begin from now on"
+        yield Remedy("change", text, (_patch(layout, {"rollout": {"whenInUse": "Drain"}}),))
+    left = status.desired - status.current - status.updating_count
+    if status.updating_count and (left if autopilot is None else len(autopilot.recuts)) > 0:
+        now = cut(str(rollout.max_unavailable))
+        text = f"more nodes at a time: raise spec.rollout.maxUnavailable ({now} now)"
+        yield Remedy("limit", text, (_edit(layout),))
+
+
+def _for_failed(layout: MigLayout, status: LayoutStatus) -> Iterator[Remedy]:
+    failed = [one.name for one in status.nodes if one.state == "Failed" and _NODE.fullmatch(one.name)]
+    if failed:
+        again = tuple(f"kubectl annotate node {name} {RESULT}-" for name in failed[:_MOST_NODES])
+        yield Remedy("change", "have the failed nodes tried again, once the reason is gone", again)
+        if not layout.follows_demand:
+            yield Remedy("change", "change the layout", (_edit(layout),))
+
+
+def _for_refusals(layout: MigLayout, refusals: Iterable[RefusalRow]) -> Iterator[Remedy]:
+    by_why: dict[str, dict[str, int]] = {}
+    for one in refusals:
+        numbers = by_why.setdefault(one.why, {})
+        numbers[one.profile] = numbers.get(one.profile, 0) + one.number
+    spec = layout.spec.autopilot
+    now = {
+        "recuts_per_hour": spec.recuts_per_hour,
+        "cool_down": cut(spec.cool_down),
+        "minimum": counted(spec.minimum or {}) or "none",
+        "maximum": counted(spec.maximum or {}) or "none",
+        "keep_whole": spec.keep_whole,
+    }
+    for why, numbers in by_why.items():
+        what = f"for {counted(numbers)}: "
+        if limit := _LIMITS.get(why):
+            yield Remedy("limit", what + limit.format(**now), (_edit(layout),))
+        elif waits := _WAITS.get(why):
+            yield Remedy("wait", what + waits)
+
+
+def _patch(layout: MigLayout, spec: dict[str, Any]) -> str:
+    change = msgspec.json.format(msgspec.json.encode({"spec": spec}), indent=0).decode()
+    return f"kubectl patch miglayout {layout.name} --type merge -p {shlex.quote(change)}"
+
+
+def _edit(layout: MigLayout) -> str:
+    return f"kubectl edit miglayout {layout.name}"
