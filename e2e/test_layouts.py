@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from e2e.bridge import NAMESPACE
 from e2e.cluster import Client, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.client import condition_of
-from e2e.command import tessera
+from e2e.command import account_kubeconfig, tessera
 from e2e.layouts import (
     BEFORE,
     LAYOUTS,
@@ -108,6 +109,21 @@ def test_drained_as_far_as_budgets_allow(control_plane: Client, pool: str) -> No
     assert left == ["other"]
 
 
+def why(cluster: Client, name: str, *options: str, kubeconfig: Path | None = None) -> tuple[int, str]:
+    """The exit code of `tessera why miglayout/NAME`, and what it says; of the text the first line."""
+    config = f"--kubeconfig={kubeconfig or cluster.kubeconfig}"
+    done = tessera("why", f"miglayout/{name}", config, f"--webhook-namespace={NAMESPACE}", *options)
+    return done.returncode, (done.stdout if options else done.stdout.partition("\n")[0]) + done.stderr
+
+
+def test_why_without_the_api(control_plane: Client, namespace: str, tmp_path: Path) -> None:
+    """A cluster that has no MigLayouts says so in one sentence, also to who could not read them."""
+    account = account_kubeconfig(control_plane, namespace, tmp_path)
+    sentence = "the cluster has no MigLayouts: the API tessera.dev/v1alpha1 is not installed; the chart brings it with its values controller.enabled and layouts.enabled"
+    for config in (control_plane.kubeconfig, account):
+        assert why(control_plane, "auto", kubeconfig=config) == (1, f"tessera: {sentence}\n")
+
+
 @pytest.fixture(scope="module")
 def installed(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the chart makes with `layouts.enabled`, and a kubeconfig of the controller's account in that folder."""
@@ -157,8 +173,8 @@ def test_what_the_api_server_can_see_is_refused(
     assert complaint in done.stderr
 
 
-def test_kubectl_habits(control_plane: Client, installed: Path) -> None:
-    """`explain` describes each field; `diff`, server-side apply, `get` and `delete` work as people expect, defaults are filled in."""
+def test_kubectl_habits(control_plane: Client, installed: Path, namespace: str, tmp_path: Path) -> None:
+    """`explain` describes each field; `diff`, server-side apply, `get`, `delete` and `tessera why` work as people expect, defaults are filled in."""
     cluster = control_plane
     explained = cluster.kubectl("explain", "miglayouts.spec.rollout")
     for word in (
@@ -179,7 +195,16 @@ def test_kubectl_habits(control_plane: Client, installed: Path) -> None:
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=auto)
     defaults = {"dryRun": True, "keepWhole": 0, "recutsPerHour": 20, "coolDown": "10m"}
     assert cluster.api.get(f"{LAYOUTS}/auto")["spec"]["autopilot"] == {"maximum": {"7g.141gb": 0}, **defaults}
+    code, said = why(cluster, "auto")
+    assert (code, said.startswith("MigLayout auto is kept by nobody: tessera controller ")) == (0, True), said
+    account = account_kubeconfig(cluster, namespace, tmp_path)
+    code, said = why(cluster, "auto", kubeconfig=account)
+    assert (code, said.startswith("tessera: MigLayout auto may not be read: miglayouts.tessera.dev")) == (
+        1,
+        True,
+    )
     cluster.kubectl("delete", "miglayout", "auto")
+    assert why(cluster, "auto") == (1, "tessera: there is no MigLayout auto, and no other\n")
     document = json.dumps(mig_layout("habits", rollout={"maxUnavailable": "25%"}))
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
     assert cluster.try_kubectl("diff", "--server-side", "-f", "-", stdin=document).returncode == 0
@@ -244,6 +269,11 @@ def test_kubectl_habits_beside_a_controller(control_plane: Client, installed: Pa
             True,
         )
         assert told("Ready", newer) == ("Incomplete", f"0 of {COUNT} nodes have the layout")
+        assert why(cluster, older) == (0, f"MigLayout {older} is paused, no further node begins: {COUNT} of {COUNT} nodes have the layout")  # fmt: skip
+        code, answer = why(cluster, newer, "-o", "json")
+        found = json.loads(answer)
+        assert (code, found["cause"], found["unseen"]) == (0, "conflict", {})
+        assert [(one["state"], sorted(one["nodes"])) for one in found["nodes"]] == [("Conflict", names)]
         too_many = {"spec": {"layouts": [{"perCard": {"1g.18gb": 8}}], "paused": False}}
         cluster.kubectl("patch", "miglayout", older, "--type=merge", "-p", json.dumps(too_many))
         wait("Invalid", older)
