@@ -21,7 +21,7 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.simulation.node.kubelet import Kubelet
 
 GPU = "device.example.com/gpu"
-TICK = 0.05
+TICK = 0.01  # seconds
 
 
 @contextmanager
@@ -117,7 +117,7 @@ class Running:
         """Wait for something that is not announced."""
         async with asyncio.timeout(timeout):
             while not condition():
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.node.kubelet import Kubelet
 from tests.inventory.objects import pod as pod_document
-from tests.node.running import run, started
+from tests.node.running import TICK, run, started
 from tests.node.sources import test_node_link as link
 
 TWO, THREE = link.TWO, link.THREE
@@ -126,8 +127,13 @@ def test_what_is_called_idle_is_never_held_on_a_node() -> None:
                     ) < (8 if two else 4):
                         bound[name] = one
                         await admit(it.kubelet, name, f"{number:08}-uid", **{"two" if two else "three": 1})
-                await asyncio.sleep(chance.choice([0.0, 0.0, 0.05, 0.4]))
-                exact += checked(it, [*bound.values()])
+                pods = [*bound.values()]
+                if chance.random() < 0.25:
+                    await it.until(partial(checked, it, pods))
+                    exact += 1
+                else:
+                    await asyncio.sleep(chance.choice([0.0, 0.0, TICK]))
+                    checked(it, pods)
         assert exact
 
     run(story)

@@ -568,7 +568,7 @@ def test_fault_57_a_held_device_that_no_card_knows() -> None:
     run(story)
 
 
-def test_fault_61_a_device_that_the_kubelet_chose_before_it_heard() -> None:
+def test_fault_61_a_device_that_the_kubelet_chose_before_it_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layout took it a moment ago: it comes back for the pod, and what replaced it waits until the pod has ended."""
 
     async def story(root: Path) -> None:
@@ -582,6 +582,7 @@ def test_fault_61_a_device_that_the_kubelet_chose_before_it_heard() -> None:
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
             grants = await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
             assert [one.name for one in grants[two].cdi_devices] == ["simulated.example/gpu=MIG-0-0-2"]
+            monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.0)  # some time later
             waiting = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
             await kubelet.until(lambda kubelet: kubelet.devices == waiting)
             spec = json.loads((node.cdi / "tessera-simulated.example_gpu.json").read_text())
@@ -623,7 +624,6 @@ def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
 
 def test_fault_61_the_kubelets_list_has_what_can_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that a layout took stays on the list, unhealthy, for as long as it can be handed out: a kubelet crashes when it is given what its list lacks."""
-    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 1.0)
 
     async def story(root: Path) -> None:
         two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
@@ -636,6 +636,7 @@ def test_fault_61_the_kubelets_list_has_what_can_come_back(monkeypatch: pytest.M
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
             assert kubelet.devices[two] == {"MIG-0-0-2": False, "MIG-0-2-2": False}
             assert node.metric("devices", resource=two, health="unhealthy") == 0
+            monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.0)  # some time later
             await kubelet.until(lambda kubelet: not kubelet.devices[two])
             with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
                 await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
@@ -645,7 +646,6 @@ def test_fault_61_the_kubelets_list_has_what_can_come_back(monkeypatch: pytest.M
 
 def test_fault_61_a_layout_comes_while_allocate_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device was there when the kubelet asked for it, and is withdrawn before the answer: the pod gets it, it leaves with the pod."""
-    monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 1.0)
 
     async def story(root: Path) -> None:
         two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
@@ -664,6 +664,7 @@ def test_fault_61_a_layout_comes_while_allocate_is_answered(monkeypatch: pytest.
 
             monkeypatch.setattr(Allocations, "ask", slow)
             await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
+            monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.RECALL", 0.0)  # some time later
             waiting = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
             await kubelet.until(lambda kubelet: kubelet.devices == waiting)
 

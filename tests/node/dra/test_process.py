@@ -102,7 +102,7 @@ class Cluster:
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(30):
             while not condition():
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.005)
 
     async def registered(self) -> Path:
         """Find the registration socket as the kubelet does, and register; the driver's socket."""

@@ -140,9 +140,8 @@ def test_the_kubelets_checkpoint_shortens_the_wait(
 
 def test_no_pod_gets_a_slice_that_is_removed(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods for which the kubelet chose a slice before the layout changed, and which it asks for at any moment of the cut: refused, or their slice stays."""
-    recall(monkeypatch, 0.2, on_the_way=0.02)
+    recall(monkeypatch, 0.1, on_the_way=0.02)
     card, draw, ends = driver.fakes["GPU-0"], random.Random(27), {"given": 0, "refused": 0}
-    monkeypatch.setattr("tessera.node.deviceplugin.plugin.GRACE", 0.0)
 
     async def story(root: Path) -> None:
         async with cluster(root, annotations={RUNAI_CONFIG: "1g.18gb=4"}) as it:
@@ -152,7 +151,7 @@ def test_no_pod_gets_a_slice_that_is_removed(driver: FakeDriver, monkeypatch: py
                 before = [(resource, name) for resource, some in it.kubelet.devices.items() for name in some]
                 await it.annotate(text)
                 for resource, name in draw.sample(before, 2):
-                    await asyncio.sleep(draw.uniform(0, 0.06))
+                    await asyncio.sleep(draw.uniform(0, 0.05))
                     try:
                         await it.kubelet.admit(f"ml/{number}-{name}", {resource: 1}, {resource: [name]})
                         ends["given"] += 1
@@ -163,7 +162,7 @@ def test_no_pod_gets_a_slice_that_is_removed(driver: FakeDriver, monkeypatch: py
                     for containers in it.kubelet.pods.values():
                         for held in containers.values():
                             assert {name for some in held.values() for name in some} <= there
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.005)
                 for pod in [*it.kubelet.pods]:
                     await it.kubelet.remove(pod)
                 await it.kubelet.until(counted)
