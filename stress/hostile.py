@@ -12,7 +12,7 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import Any, Final
 
@@ -448,32 +448,35 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
 }
 
 
+_OFFERED: Final = ("1g.10gb", "1g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
+
+
 def cluster(nodes: int, *, dra: bool = False) -> Offers:
     """Nodes of several kinds, with labels, taints and sizes that differ; `dra`, with classes that serve their GPUs."""
-    offered = ("1g.10gb", "1g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
-
-    def one(number: int) -> Node:
-        has = {
-            MIG + offered[number % 5]: 1 + number % 7,
-            MIG + offered[(number + 1) % 5]: 1,
-            "cpu": 32 + number % 32,
-        }
-        if number % 7 == 0:
-            has["nvidia.com/gpu"] = 8
-        labels = {"zone": "abcd"[number % 4], HOST: f"n{number}", "nvidia.com/gpu.product": f"P{number % 5}"}
-        taints = (Taint("dedicated", f"team{number % 3}"),) if number % 6 == 0 else ()
-        amounts = {name: Quantity.parse(str(count)) for name, count in has.items()}
-        every = amounts | {"memory": Quantity.parse("64Gi")}
-        if not dra:
-            return Node(f"n{number}", labels, taints, every)
-        gpus = {name: has[name] for name in has if is_any_gpu(name)}
-        return Node(f"n{number}", labels, taints, {n: every[n] for n in every if n not in gpus}, dra=gpus)
-
-    offers = Offers(map(one, range(nodes)))
+    offers = Offers(_node(number, dra=dra) for number in range(nodes))
     if dra:
-        types = [MIG + profile for profile in offered] + ["nvidia.com/gpu"]
+        types = [MIG + profile for profile in _OFFERED] + ["nvidia.com/gpu"]
         offers.put_classes({name: DeviceClass("c", (own_expression(name),)) for name in types}, ())
     return offers
+
+
+@cache
+def _node(number: int, *, dra: bool) -> Node:
+    has = {
+        MIG + _OFFERED[number % 5]: 1 + number % 7,
+        MIG + _OFFERED[(number + 1) % 5]: 1,
+        "cpu": 32 + number % 32,
+    }
+    if number % 7 == 0:
+        has["nvidia.com/gpu"] = 8
+    labels = {"zone": "abcd"[number % 4], HOST: f"n{number}", "nvidia.com/gpu.product": f"P{number % 5}"}
+    taints = (Taint("dedicated", f"team{number % 3}"),) if number % 6 == 0 else ()
+    amounts = {name: Quantity.parse(str(count)) for name, count in has.items()}
+    every = amounts | {"memory": Quantity.parse("64Gi")}
+    if not dra:
+        return Node(f"n{number}", labels, taints, every)
+    gpus = {name: has[name] for name in has if is_any_gpu(name)}
+    return Node(f"n{number}", labels, taints, {n: every[n] for n in every if n not in gpus}, dra=gpus)
 
 
 _TAINTS: Final[tuple[Callable[[int], tuple[Taint, ...]], ...]] = (

@@ -4,6 +4,7 @@ Where `CI` is set, all of them; on a developer's machine a quarter, the first of
 and finds other ones in each run.
 """
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
@@ -20,3 +21,9 @@ for profile, most, same in (("local", 25, True), ("ci", 100, True), ("explore", 
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: the garbage collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()

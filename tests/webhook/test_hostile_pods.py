@@ -5,7 +5,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -33,6 +33,12 @@ def cluster() -> Offers:
     return hostile.cluster(NODES)
 
 
+@cache
+def hostile_pod(name: str) -> bytes:
+    """A review of the corpus; all of them are 35 MiB."""
+    return CORPUS[name]()
+
+
 def lines_of(call: Callable[[], object]) -> int:
     """How many lines of Python a call executes: the same on a quiet and on a busy machine."""
     count = 0
@@ -57,24 +63,23 @@ def test_fault_43_a_hostile_pod_costs_little(name):
 
     Also the first time, when nothing is known about the nodes' labels yet.
     """
-    octets = CORPUS[name]()
-    policy = config.parse(CONFIG).policy
-    handler = hostile.endpoint(Admission(hostile.cluster(NODES), policy))
-    assert lines_of(lambda: handler.handle(octets)) < MOST_LINES
-    handler = hostile.endpoint(Admission(hostile.cluster(NODES), policy))
+    octets = hostile_pod(name)
+    handler = hostile.endpoint(Admission(hostile.cluster(NODES), config.parse(CONFIG).policy))
+    statuses: list[int] = []
     tracemalloc.start()
     try:
-        assert handler.handle(octets).status in (200, 400)
+        assert lines_of(lambda: statuses.append(handler.handle(octets).status)) < MOST_LINES
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
+    assert statuses[0] in (200, 400)
     assert peak < 5 * len(octets) + 3 * 2**20
 
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_fault_43_a_hostile_pod_costs_little_with_claims(name):
     """The same where requests become claims, and all that could stand for what is asked is looked at."""
-    octets = CORPUS[name]()
+    octets = hostile_pod(name)
     policy = config.parse("fallback: {dra: first-available}\n" + CONFIG).policy
     handler = hostile.endpoint(Admission(hostile.cluster(NODES, dra=True), policy))
     assert lines_of(lambda: handler.handle(octets)) < MOST_LINES
@@ -144,7 +149,7 @@ def test_fault_43_limits(most, what, spec):
 def test_fault_43_the_operator_chooses_the_verdict(cluster):
     """`server.onError` decides about a pod beyond the limits; a counter shows it."""
     handler = hostile.endpoint(Admission(cluster, config.parse("").policy))
-    octets = CORPUS["4,000 GPU containers, injected"]()
+    octets = hostile_pod("4,000 GPU containers, injected")
     assert json.loads(handler.handle(octets).body)["response"]["allowed"] is True
     handler.configure(config.parse("server: {onError: deny}"))
     response = json.loads(handler.handle(octets).body)["response"]
@@ -211,7 +216,7 @@ def test_fault_43_no_pod_passes_undecided_where_nodes_differ(dra):
     offers = hostile.prepared(hostile.different(5000, dra=dra))
     handler = hostile.endpoint(Admission(offers, config.parse(CONFIG).policy))
     eights = {f"eight({seed})": hostile.eight(seed) for seed in range(20)}
-    for name, octets in ({name: make() for name, make in CORPUS.items()} | eights).items():
+    for name, octets in ({name: hostile_pod(name) for name in CORPUS} | eights).items():
         answers: list[bytes] = []
         assert lines_of(partial(_answer, handler, octets, answers)) < MOST_LINES, name
         response = json.loads(answers[0]).get("response", {})

@@ -184,7 +184,9 @@ def move_columns(
     for resource, amount in after.items():
         was = before.get(resource)
         if was is None:
-            columns.setdefault(resource, Column()).add(amount, bit)
+            if resource not in columns:
+                columns[resource] = Column()
+            columns[resource].add(amount, bit)
         elif was != amount:
             columns[resource].move(was, amount, bit)
     if before.keys() <= after.keys():
