@@ -200,18 +200,20 @@ def test_which_limit_to_raise(why: str, kind: str | None, text: str | None) -> N
 def test_nodes_with_the_same_reason_are_one_group() -> None:
     """In the controller's order; nodes whose reasons the status does not have are counted."""
     nodes = [FAILED, *({"name": f"n{n}", "state": "Pending", "reason": "it is cordoned"} for n in (2, 3))]
+    nodes += [{"name": "n4", "state": "Pending", "reason": ""}]
     found = answer(mig_layout(MISSING, nodes=nodes, desired=30, current=10))
     assert [(one.state, one.reason, one.nodes) for one in found.nodes] == [
         ("Failed", "no; the old layout is back", ("n1",)),
         ("Pending", "it is cordoned", ("n2", "n3")),
+        ("Pending", "waits for its turn", ("n4",)),
     ]
-    assert found.more == 17
+    assert found.more == 16
 
 
 def test_rollouts_under_way() -> None:
     """What stands on nodes, the longest first, in the controller's words; then slots without one. Pods that are waited for may be evicted."""
     told = [{"name": "n1", "state": "Updating", "reason": "waits for a/b"}]
-    document = mig_layout(MISSING, nodes=told, updating=["n1", "n9"], updatingCount=2, current=1)
+    document = mig_layout(MISSING, nodes=told, updating=["n1", "n9"], updatingCount=2, current=1, desired=6)
     found = answer(document, rollouts={"n1": record(), "n0": "annotation: no", "n2": record(Phase.WRITTEN)})
     assert [(one.node, one.phase, one.words) for one in found.rollouts] == [
         ("n0", "", "annotation: no"),
@@ -220,8 +222,11 @@ def test_rollouts_under_way() -> None:
         ("n9", "", "it has a slot; no rollout stands on the node"),
     ]
     assert found.rollouts[1].since == moment(NOW - 60)
-    drain = [one for one in found.remedies if one.kind == "change"]
-    assert drain[0].commands == (PATCH % '{"rollout": {"whenInUse": "Drain"}}',)
+    assert [(one.text, one.commands) for one in found.remedies] == [
+        ("nothing more: it goes on by itself, once the pods end that are waited for", ()),
+        ("have pods evicted that hold devices which go, on the nodes that begin from now on", (PATCH % '{"rollout": {"whenInUse": "Drain"}}',)),
+        ("more nodes at a time: raise spec.rollout.maxUnavailable (1 now)", (EDIT,)),
+    ]  # fmt: skip
     blind = answer(document, selected=None)
     assert blind.rollouts[1].words == "it has a slot; its node could not be read"
 

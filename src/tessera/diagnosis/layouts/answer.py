@@ -15,6 +15,7 @@ from tessera.diagnosis.remedies.changes import Remedy
 from tessera.protocol.mig.autopilot import AutopilotStatus
 from tessera.protocol.mig.layout_status import LayoutStatus
 
+_TURN: Final = "waits for its turn"  # a node that may begin has no reason in the status
 _MOST_SLOTS: Final = 100  # that are named without a rollout on their node
 
 
@@ -75,7 +76,8 @@ def _grouped(status: LayoutStatus) -> tuple[NodeReason, ...]:
     """Nodes with the same reason together, in the controller's order: what is worst first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for one in status.nodes:
-        groups.setdefault((one.state, one.reason), []).append(one.name)
+        reason = one.reason or (_TURN if one.state == "Pending" else "")
+        groups.setdefault((one.state, reason), []).append(one.name)
     return tuple(NodeReason(state, reason, tuple(names)) for (state, reason), names in groups.items())
 
 

@@ -100,16 +100,19 @@ def _during_rollout(
     seen: LayoutEvidence, status: LayoutStatus, autopilot: AutopilotStatus | None
 ) -> Iterator[Remedy]:
     layout, rollout = seen.layout, seen.layout.spec.rollout
-    yield Remedy("wait", "nothing more: it goes on by itself")
     phases = [one.phase for one in seen.rollouts.values() if isinstance(one, RolloutRecord)]
-    if autopilot is None and rollout.when_in_use == "Wait" and Phase.CORDONED in phases:
+    for_pods = autopilot is None and Phase.CORDONED in phases
+    then = ", once the pods end that are waited for" if for_pods else ""
+    yield Remedy("wait", f"nothing more: it goes on by itself{then}")
+    left = status.desired - status.current - status.updating_count
+    if not status.updating_count or (left if autopilot is None else len(autopilot.recuts)) <= 0:
+        return
+    if for_pods and rollout.when_in_use == "Wait":
         text = "have pods evicted that hold devices which go, on the nodes that begin from now on"
         yield Remedy("change", text, (_patch(layout, {"rollout": {"whenInUse": "Drain"}}),))
-    left = status.desired - status.current - status.updating_count
-    if status.updating_count and (left if autopilot is None else len(autopilot.recuts)) > 0:
-        now = cut(str(rollout.max_unavailable))
-        text = f"more nodes at a time: raise spec.rollout.maxUnavailable ({now} now)"
-        yield Remedy("limit", text, (_edit(layout),))
+    now = cut(str(rollout.max_unavailable))
+    text = f"more nodes at a time: raise spec.rollout.maxUnavailable ({now} now)"
+    yield Remedy("limit", text, (_edit(layout),))
 
 
 def _for_failed(layout: MigLayout, status: LayoutStatus) -> Iterator[Remedy]:
