@@ -1,6 +1,7 @@
 """A plugin that runs against a kubelet, for tests: both real gRPC over unix sockets, in a folder of their own."""
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -22,12 +23,14 @@ from tessera.simulation.node.kubelet import Kubelet
 
 GPU = "device.example.com/gpu"
 TICK = 0.01  # seconds
+# In memory where the system has that: every file that is written is waited for.
+TEMPORARY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
 
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
     """A folder whose path leaves room for a socket's name."""
-    folder = Path(tempfile.mkdtemp(prefix="tsr-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="tsr-", dir=TEMPORARY))
     try:
         yield folder
     finally:

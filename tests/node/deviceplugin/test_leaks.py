@@ -15,15 +15,16 @@ def test_a_hundred_changes_of_a_thousand_devices() -> None:
     """A hundred layouts in a row, a thousand devices each: descriptors and threads stay as many as they were."""
 
     async def story(root: Path) -> None:
-        source = ListSource(mock_devices(1000))
-        async with running(source, root=root) as node:
+        devices = mock_devices(1000)
+        source = ListSource(devices)
+        async with running(source, root=root, tick=1.0) as node:
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 1000})
             before = (descriptors(), threading.active_count(), len(asyncio.all_tasks()))
             for change in range(100):
-                source.list = [*mock_devices(999 - change), *slices(1 + change % 3, [0])]
+                source.list = [*devices[: 999 - change], *slices(1 + change % 3, [0])]
                 node.poke()
                 await node.kubelet.until(offers(GPU, 999 - change))
-            source.list = mock_devices(1000)
+            source.list = devices
             node.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable[GPU] == 1000)
             assert node.kubelet.plugins[GPU].lists == 103, "one per change, and one to learn what is free"

@@ -1,5 +1,6 @@
 """Devices that were withdrawn a moment ago: what the kubelet's checkpoint proves about them, and what it does not."""
 
+import asyncio
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -143,3 +144,18 @@ def test_what_was_unhealthy_does_not_come_back(tmp_path: Path) -> None:
     ill = TWOS[0].unhealthy("lost")
     withdrawn.published([ill], ())
     assert not withdrawn.of({ill.key})
+
+
+def test_a_process_that_stood_still_takes_them_off_the_list(case: Case) -> None:
+    """Also where none could come back by the time it looked: the kubelet's list has them until a new one is sent."""
+    case.clock.now += RECALL + 1
+    sent: list[str] = []
+
+    async def story() -> None:
+        watching = asyncio.create_task(case.withdrawn.watch(sent.append))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        watching.cancel()
+
+    asyncio.run(story())
+    assert sent == [X, Y]

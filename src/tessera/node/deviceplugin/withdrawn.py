@@ -51,6 +51,7 @@ class Withdrawn:
         self._asked = asked
         self._clock = clock
         self._some: dict[Key, _Withdrawn] = {}
+        self._resources: set[str] = set()  # of which the kubelet's list has devices that were withdrawn
         self._unlisted = inf  # since when the checkpoint has none of those that are not released
         self._news = asyncio.Event()
 
@@ -64,6 +65,7 @@ class Withdrawn:
         if gone:
             listed = self._read(checkpoint.registered) or frozenset()
             self._some |= {one.key: _Withdrawn(one, now, one.key in listed) for one in gone}
+            self._resources |= {one.resource for one in gone}
             self._unlisted = inf
             self._news.set()
 
@@ -88,12 +90,11 @@ class Withdrawn:
         while True:
             await self._news.wait()
             self._news.clear()
-            resources = set[str]()
-            while some := self._open:
-                resources |= {resource for resource, _ in some}
+            while self._open:
                 if changed and self.look():
                     changed.set()
                 await asyncio.sleep(_POLL)
+            resources, self._resources = self._resources, set()
             for resource in sorted(resources):
                 over(resource)
 
