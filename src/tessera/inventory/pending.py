@@ -1,7 +1,7 @@
 """What a cluster's pods wait for, and which of its cards may be cut for them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -17,7 +17,7 @@ from tessera.core.planning.changes import Way
 from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of, most_wanted
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
-from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
+from tessera.core.planning.waiting import Group, NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
 from tessera.core.text import counts_in_words, nodes_named
 from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.inventory import Inventory
@@ -65,10 +65,11 @@ class Pending:
         without: Collection[str] = (),
         for_running: bool = True,
         memory: NodeMemory | None = None,
+        bound: Callable[[Sequence[Group]], Sequence[Group]] = lambda groups: groups,
     ) -> None:
         """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now.
 
-        `for_running`: free devices stay for pods that fell back and run. `memory`: for who asks again and again.
+        `for_running`: free devices stay for pods that fell back and run. `memory`: for who asks again and again. `bound`: which groups are looked at.
         """
         self.demand: Demand = demand_of(inventory.pods, since, inventory.rejected.found)
         self._inventory = inventory
@@ -79,9 +80,10 @@ class Pending:
         self._rooms = [
             _room(one, self._facts[name].free, coming.get(name)) for name, one in self._nodes.items()
         ]
-        self.waiting: Waiting = sort_out(
-            groups_of(inventory.pods, since, inventory.rejected.found), self._rooms, for_running=for_running
-        )
+        groups = groups_of(inventory.pods, since, inventory.rejected.found)
+        looked_at = bound(groups)
+        self.not_looked_at = sum(len(one.names) for one in groups) - sum(len(one.names) for one in looked_at)
+        self.waiting: Waiting = sort_out(looked_at, self._rooms, for_running=for_running)
 
     @property
     def mig_manager(self) -> MigManagerConfig | None:

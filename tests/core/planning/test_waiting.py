@@ -180,3 +180,17 @@ def test_every_pod_is_told_of_once_and_nothing_is_given_twice(data):
     assert sorted(name for group in told for name in group.names) == sorted(f"ml/{one.name}" for one in uses)
     assert all(amount >= 0 for one in rooms for amount in one.free.values())
     assert sum(found.wanted.values()) == sum(len(group.names) for group, _ in found.to_plan)
+
+
+@given(st.data())
+def test_a_queue_has_the_nodes_with_room_for_all_that_its_pods_ask_for_beside_devices(data):
+    """Many groups may go to the same nodes: each has its own, as if it were alone. A node that does not state its cpu is not one without."""
+    asks = st.sampled_from(["1", "3", "5"])
+    uses = [use(str(n), small="1", cpu=data.draw(asks), other=data.draw(asks)) for n in range(6)]
+    stated = st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 6), "other": st.integers(0, 6)})
+    rooms = [room(f"n{number}", **data.draw(stated)) for number in range(4)]
+    found = sort_out(groups_of(uses, SINCE), rooms)
+    told = {group.names: {n for n, some in found.queues.items() if q in some} for group, q in found.to_plan}
+    for group in groups_of(uses, SINCE):
+        usable = {one.node.name for one in rooms if one.fits(group.others, 1)}
+        assert told.get(group.names, set()) == usable

@@ -160,6 +160,7 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running:
     """
     may, why = allowed_nodes(groups, rooms)
     rest, given = settle(groups, may, rooms, for_running=for_running)
+    left_over = _LeftOver(rooms)
     free, hopeless, to_plan = [], [], []
     numbers: dict[tuple[int, ...], int] = {}
     for index, group in enumerate(groups):
@@ -171,7 +172,7 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running:
             free.append(group.first(done))
         if not left.names:
             continue
-        usable = tuple(i for i in may[index] if rooms[i].fits(group.others if group.waits else {}, 1))
+        usable = left_over.with_room(may[index], group.others if group.waits else {})
         if usable:
             to_plan.append((left, numbers.setdefault(usable, len(numbers) + 1)))
         else:
@@ -187,6 +188,31 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running:
         {rooms[i].node.name: dict(some) for i, some in given.items()},
         {rooms[i].node.name: frozenset(some) for i, some in serves.items()},
     )
+
+
+class _LeftOver:
+    """What is left on nodes beside devices: many groups may go to the same nodes, and most of these have enough."""
+
+    def __init__(self, rooms: Sequence[NodeRoom]) -> None:
+        self._rooms = rooms
+        self._least: dict[tuple[tuple[int, ...], str], Number | None] = {}  # None: no node states it
+
+    def with_room(self, may: Sequence[int], others: Mapping[str, Number]) -> tuple[int, ...]:
+        """The nodes of these that have room for a pod that asks for this."""
+        every = tuple(may)
+        least = ((self._least_of(every, resource), amount) for resource, amount in others.items())
+        if all(there is None or there >= amount for there, amount in least):
+            return every
+        return tuple(i for i in every if self._rooms[i].fits(others, 1))
+
+    def _least_of(self, nodes: tuple[int, ...], resource: str) -> Number | None:
+        """What the node with the least has left of a resource."""
+        if (nodes, resource) not in self._least:
+            found = (self._rooms[i].free.get(resource) for i in nodes)
+            some = [one for one in found if one is not None]
+            all_have = len(some) == len(nodes) or resource in _STATED
+            self._least[nodes, resource] = min(some, default=None) if all_have else 0
+        return self._least[nodes, resource]
 
 
 def settle(
@@ -212,7 +238,7 @@ def settle(
         for asks in (group.asks, *group.instead):
             devices = [resource for resource in asks if is_any_gpu(resource)]
             some = set.intersection(*(having.get(resource, set()) for resource in devices))
-            for i in (i for i in may[index] if left and i in some):
+            for i in (i for i in may[index] if left and i in some) if some else ():
                 if pods := rooms[i].fits(asks, left):
                     rooms[i].take(asks, pods)
                     taken = {resource: pods * int(asks[resource]) for resource in devices}

@@ -8,6 +8,8 @@ from typing import Final
 
 from tessera.core.autopilot.values import CardSupply, Kind, Want
 from tessera.core.planning.waiting import Waiting
+from tessera.core.text import number_of
+from tessera.inventory.demand.bounds import fair, most_on_a_node
 from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending
@@ -54,7 +56,9 @@ def situation(
     them that take no pods now. `memory`: for who asks again and again.
     """
     since = datetime.fromtimestamp(now - _FELL_BACK, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    pending = Pending(inventory, since, coming=coming, without=without, for_running=False, memory=memory)
+    pending = Pending(
+        inventory, since, coming=coming, without=without, for_running=False, memory=memory, bound=fair
+    )
     found = pending.cards()
     cards = {
         place.name: tuple(
@@ -73,22 +77,34 @@ def situation(
         for place in found.places
         if place.name is not None
     }
-    unseen = inventory.rejected.unseen
-    wants = tuple(wants_of(pending.waiting, inventory))
     return Situation(
-        wants,
+        tuple(wants_of(pending.waiting, inventory)),
         cards,
         {name: reason for reason, names in found.without.items() for name in names},
-        f"workloads whose pods are rejected are not counted: {unseen}" if unseen else "",
+        "; ".join(_unseen(inventory, pending.not_looked_at)),
     )
 
 
+def _unseen(inventory: Inventory, pods: int) -> Iterator[str]:
+    """What does not count."""
+    if pods:
+        yield f"{number_of(pods, 'pod')} are not counted: their namespaces ask for too many different things"
+    if inventory.rejected.unseen:
+        yield f"workloads whose pods are rejected are not counted: {inventory.rejected.unseen}"
+
+
 def wants_of(waiting: Waiting, inventory: Inventory) -> Iterator[Want]:
-    """What pods want and do not have, after free devices were given out; those of one namespace that are alike together."""
+    """What pods want and do not have, after free devices were given out; those of one namespace that are alike together.
+
+    What no node can have, however its cards are cut, is no want.
+    """
+    most = most_on_a_node(inventory.gpus.values())
     known = {f"{one.namespace}/{one.name}": one for one in inventory.pods}
     known |= {f"{one.use.namespace}/{one.use.name}": one.use for one in inventory.rejected.found}
     counts: Counter[Want] = Counter()
     for group, queue in waiting.to_plan:
+        if any(number > most(profile) for profile, number in group.devices.items()):
+            continue
         kind = Kind.REJECTED if group.rejected else Kind.WAITING if group.waits else Kind.FELL_BACK
         for name in group.names:
             use = known[name]
