@@ -95,10 +95,11 @@ async def test_an_optional_collection_counts_as_empty_until_it_comes(refusal):
                 await clock.pass_sleep(60)
                 await clock.until_asleep(60)
             assert "namespaces" not in follower.stale()
+            assert bool(follower.forbidden()) == (refusal is FORBIDDEN), "it need not be empty"
             server.intercept = lambda request: None
             await clock.pass_sleep(60)
             await extra.until("x")
-            assert (health.absent, health.lists) == (False, 1)
+            assert (health.absent, health.lists, follower.forbidden()) == (False, 1, "")
 
 
 async def test_silence_is_told_with_its_reason():

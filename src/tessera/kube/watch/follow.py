@@ -78,6 +78,12 @@ class Follower:
             if one.health.absent and only in (None, one.resource)
         )
 
+    def forbidden(self) -> str:
+        """What counts as empty since we may not read it, and the server's words: it need not be empty."""
+        return "; ".join(
+            f"{one.resource.name}: {one.health.last_error}" for one in self.reflectors if one.health.forbidden
+        )
+
     def stale(self) -> str:
         """Why the sinks may no longer be how things are; empty while they are."""
         return "; ".join(

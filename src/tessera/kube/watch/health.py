@@ -16,6 +16,7 @@ class Health:
 
     synced: bool = False
     absent: bool = False  # the server does not have this collection, or not for us
+    forbidden: bool = False  # it is absent since we may not read it
     version: str = ""
     last_contact: float | None = None  # by the reflector's clock
     lists: int = 0

@@ -242,7 +242,7 @@ class Reflector(Generic[T]):
             raise WatchFailed("ignored", "a bookmark that is not the end of the streamed list")
 
     def _replace(self, objects: list[T], version: str) -> None:
-        self._newest = self._paged = self.health.absent = False
+        self._newest = self._paged = self.health.absent = self.health.forbidden = False
         self._next = Next.WATCH
         self._silent_watches = 0
         self.health.lists += 1
@@ -263,6 +263,7 @@ class Reflector(Generic[T]):
         """The server does not have the collection, or not for us: it counts as empty until it does."""
         self.health.last_contact = self._clock.now()
         self.health.last_error = str(error)
+        self.health.forbidden = error.is_forbidden
         self._newest, self._next = True, Next.LIST
         if not self.health.absent:
             self.health.absent = True
