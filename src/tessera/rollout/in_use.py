@@ -1,18 +1,23 @@
 """Pods that hold devices which would go."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import POD, PodUse
-from tessera.core.devices.held import said_of
-from tessera.core.kubernetes.resources import is_any_gpu, short
-from tessera.core.mig.layout import Strategy
+from tessera.core.devices.held import resource_at, said_of
+from tessera.core.dra.naming import name_at, pool_of
+from tessera.core.dra.slices import DRIVER, PoolId
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
+from tessera.core.mig.layout import WHOLE, Strategy
 from tessera.core.planning.changes import NodeChange
 from tessera.core.text import first_of
+from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import UNFINISHED_PODS
+from tessera.kube.watch.listing import list_all, readable_list
+from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS
+from tessera.protocol.dra.objects import read_claim
 from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig.nodes import GpuNode
@@ -24,12 +29,16 @@ SAID_WITHIN: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pod and how many devices of a resource it holds."""
+    """A pod, or a claim that no pod uses now, and how many devices of a resource it holds."""
 
     pod: str
     resource: str
     number: int
     sure: bool = True  # False: the node has yet to say which devices it holds
+
+    @property
+    def is_pod(self) -> bool:
+        return " " not in self.pod
 
     def __str__(self) -> str:
         return f"{self.pod} ({self.number} × {short(self.resource)})"
@@ -63,6 +72,17 @@ def holders(uses: Iterable[PodUse], going: Going, gpus: GpuNode | None = None) -
     return found
 
 
+def claim_holders(claimed: Mapping[str, str], going: Going) -> list[Holder]:
+    """The holders of claims, by the names of their devices, that may hold devices which go."""
+    places = {name_at(card, one): one for card, some in (going.places or {}).items() for one in some}
+    held = Counter(
+        (by, resource_at(places.get(name, WHOLE), Strategy.MIXED) or WHOLE_GPU)
+        for name, by in claimed.items()
+        if going.places is None or name in places
+    )
+    return [Holder(by, resource, number) for (by, resource), number in held.items()]
+
+
 def named(found: Sequence[Holder]) -> str:
     return first_of([str(one) for one in found], _MOST_NAMED)
 
@@ -78,6 +98,18 @@ def cleared(change: NodeChange, strategy: Strategy, uses: Iterable[PodUse]) -> d
     cards = set(change.changed)
     counts = {resource: sum(one.card in cards for one in some) for resource, some in slots.items()}
     return {resource: number for resource, number in counts.items() if number}
+
+
+async def claimed_on(client: Client, node: str) -> dict[str, str]:
+    """The devices of Tessera's DRA driver on a node that claims hold, and who has them; none where claims may not be read."""
+    pool = PoolId(DRIVER, pool_of(node))
+    try:
+        claims = await readable_list(client, RESOURCE_CLAIMS, read_claim)
+    except ApiError as error:
+        if not error.is_absent:
+            raise
+        return {}
+    return {device: one.holder for one in claims for of, device in one.holds if of == pool}
 
 
 async def uses_of(client: Client, node: str) -> list[PodUse]:

@@ -1,11 +1,10 @@
 """A plan's nodes, each changed its own way; a node that has changed since the plan was made is refused, with the reason."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tessera.core.autopilot.values import Recut
-from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import NodeLayout
@@ -16,7 +15,8 @@ from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.change import Change, Changes
 from tessera.rollout.changes import Surroundings, layout_change, named_nodes
-from tessera.rollout.in_use import holders, named, uses_of
+from tessera.rollout.in_use import named, uses_of
+from tessera.rollout.machine.values import NodeSnapshot
 from tessera.rollout.progress import offered_on
 
 
@@ -49,16 +49,11 @@ async def _change(client: Client, one: NodeChange, node: NodeIn | None, around: 
         return replace(refused, refused=str(error))
 
 
-def recut_change(
-    node: NodeIn,
-    offered: Mapping[str, int],
-    uses: Sequence[PodUse],
-    recuts: Sequence[Recut],
-    around: Surroundings,
-) -> Change:
+def recut_change(seen: NodeSnapshot, recuts: Sequence[Recut], around: Surroundings) -> Change:
     """What happens to a node whose cards the autopilot cuts anew; `NotNow` says why it is not done."""
-    gpus = gpu_node(node)
-    known = known_layout(gpus, around.manager)
+    if around.dra.unseen:
+        raise NotNow(f"what claims hold is not known: {around.dra.unseen}")
+    known = known_layout(seen.gpus, around.manager)
     if isinstance(known, UnknownLayout):
         raise NotNow(f"its layout is not known: {known.reason}")
     cards = list(known.layout.cards)
@@ -66,10 +61,11 @@ def recut_change(
         if one.number >= len(cards) or cards[one.number] != one.before:
             raise NotNow("its layout has changed since it was looked at")
         cards[one.number] = one.after
-    change = layout_change(node, offered, uses, replace(known.layout, cards=tuple(cards)), known, around)
+    layout = replace(known.layout, cards=tuple(cards))
+    change = layout_change(seen.node, seen.offered, seen.uses, layout, known, around)
     if why := change.refused or around.not_written(change):
         raise NotNow(why)
-    if held := holders(uses, change.going, gpus):
+    if held := seen.holding(change.going):
         raise NotNow(f"pods hold devices that would go: {named(held)}")
     return change
 

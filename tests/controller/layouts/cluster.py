@@ -67,6 +67,7 @@ class GatedServer(MisbehavingApiServer):
         self.request: Any = None  # the write that `before` is called for
         self.before: Callable[[str], None] = lambda agent: None
         self.after: Callable[[str], None] = lambda agent: None
+        self.late: Callable[[Request], float] = lambda request: 0.0  # seconds until its answer is sent
 
     async def answer(self, request: Request) -> Response | Stream:
         agent = request.headers.get("user-agent", "")
@@ -81,6 +82,7 @@ class GatedServer(MisbehavingApiServer):
         answer = await super().answer(request)
         if writes:
             self.after(agent)
+        await asyncio.sleep(self.late(request))
         return answer
 
 
@@ -228,6 +230,12 @@ class LayoutCluster:
         document["spec"] |= spec
         document["metadata"]["generation"] += 1
         self.store.update(MIG_LAYOUTS, "inference", document)
+
+    @property
+    def writes(self) -> int:
+        """How much was written to MigLayouts so far."""
+        patches = (one for one in self.server.requests if one.method == "PATCH")
+        return sum("/miglayouts/" in one.path for one in patches)
 
     def events(self) -> list[tuple[str, str]]:
         from tessera.simulation.control_plane.kinds import EVENTS

@@ -1,13 +1,14 @@
 """One node's rollout, step by step, in a world that stands still in between."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Result, read_end
 from tessera.rollout.machine.step import begin, step
-from tessera.rollout.machine.values import Evict, How, NotUnderWay, Patch, Waiting
+from tessera.rollout.machine.values import Evict, How, NotUnderWay, Outcome, Patch, Waiting
 from tessera.simulation.control_plane.kinds import NODES
 from tests.inventory.objects import LAYOUT
 from tests.rollout.machine.world import World, asked
@@ -239,3 +240,45 @@ def test_a_stale_step_does_nothing(phase):
         assert world.write(seen, first)
     assert not world.write(seen, first)
     assert len(world.cuts) == (phase != "cordon")
+
+
+def test_fault_66_the_clock_of_whoever_began_was_ahead():
+    """By a year, in any phase: the next one sets the times back, and each phase takes as long as it may."""
+    year = 365 * 86400.0
+    one = Rollout()
+    one.world.add_pod("train", "gpu-0")
+    one.world.now -= year
+    ahead = "the clock of whoever began it was ahead: its times are set back"
+    assert one.step().told == ahead
+    assert isinstance(one.step(1799.0), Waiting)
+    one.world.end_pod("train")
+    one.step()
+    assert one.phase == "Written"
+    one.world.now -= year
+    assert one.step().told == ahead
+    assert isinstance(one.step(599.0), Waiting)
+    assert one.step(1.0).told.startswith("the layout is not applied after 600 s")
+    one.world.edit("gpu-0", {"status": {"allocatable": {"nvidia.com/mig-2g.20gb": "0"}}})
+    one.world.now -= year
+    assert one.step().told == ahead
+    assert isinstance(one.step(59.0), Waiting)
+    assert one.step(1.0).outcome.result is Result.FAILED
+    assert not one.world.cordoned("gpu-0")
+    assert one.end.is_within(60.0, one.world.now + 59.0)
+    assert not one.end.is_within(60.0, one.world.now - year), "a year later it would be forgotten"
+
+
+def test_the_autopilot_waits_for_no_pod():
+    """It writes once pods would be there that the scheduler had placed before the cordon; a pod that holds a device which goes ends it at once."""
+    one = Rollout(How(auto=True))
+    assert one.step(600.0) == Waiting("the scheduler may have chosen it for a pod just now")
+    seen = replace(one.world.look("gpu-0"), settled=True)
+    found = step(seen, one.world.now)
+    assert isinstance(found, Patch)
+    assert found.cuts
+    claimed = replace(seen, claimed={"gpu-0-mig-2g-20gb-0": "ml/train", "gpu-1-mig-1g-10gb-6": "ml/other"})
+    found = step(claimed, one.world.now)
+    assert isinstance(found, Patch)
+    assert found.outcome == Outcome(
+        Result.IN_USE, "pods still hold devices that would go: ml/train (1 × 2g.20gb)"
+    )

@@ -1,4 +1,4 @@
-"""Mode Auto, without I/O: which nodes are left alone, what is decided, what is begun, and what the status says of it.
+"""Mode Auto, without I/O: what is decided, what is begun, and what the status says of it.
 
 The status is what survives a restart: a re-cut stands there, with the slot of its node, before the node is cordoned.
 """
@@ -10,23 +10,23 @@ from typing import Final
 
 from msgspec import structs
 
-from tessera.controller.layouts import decisions as told_by
-from tessera.controller.layouts.decisions import Rollouts
+from tessera.controller.layouts.auto import decisions as told_by
+from tessera.controller.layouts.auto.decisions import Rollouts
+from tessera.controller.layouts.auto.limits import careful
+from tessera.controller.layouts.auto.memory import MOST_CUTS, Memory, refunded, stored_cuts
+from tessera.controller.layouts.auto.standing import standing
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, owners
 from tessera.core.autopilot.propose import propose
-from tessera.core.autopilot.values import CardSupply, Cut, Past, Proposal, Recut, Want
+from tessera.core.autopilot.values import Cut, Proposal, Recut, Want
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.profile import MigProfile
 from tessera.inventory.demand.wants import Situation
-from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, read_past, write_past
-from tessera.protocol.mig.documents import CONFIG_STATE
+from tessera.protocol.mig.autopilot import AutopilotStatus, write_past
 from tessera.protocol.mig.miglayout import MigLayout
-from tessera.protocol.mig.rollouts import Phase, Result
 
-REST_FAILED: Final = 3600.0  # seconds in which a node is left alone that did not take a layout
-REST: Final = 60.0  # the same of a node that was in use, dead, or changed by hand
 _NUMBERS: Final = 30.0  # seconds between two writes of a status in which only numbers differ
 _ANYTHING: Final = 300.0  # the same where only what is remembered differs
+_CATCHES_UP: Final = 60.0  # seconds after a re-cut in which what is seen of its node may be out of date
 _NO_SLOT: Final = "other nodes are being changed (rollout.maxUnavailable)"
 
 
@@ -35,65 +35,17 @@ class Look:
     """What was decided for one MigLayout at one moment."""
 
     generation: int
-    cuts: tuple[Cut, ...]  # what the status had of earlier re-cuts
+    cuts: tuple[Cut, ...] | None  # what the status had of earlier re-cuts; None: it could not be read
+    under_way: frozenset[str]  # nodes on which re-cuts were under way
     proposal: Proposal
     unknown: Mapping[str, str]  # nodes whose layout is not known, and why
     unseen: str = ""  # what could not be read
     begun: set[str] = field(default_factory=set)  # nodes that were begun by it: the next look decides again
 
-    def is_of(self, layout: MigLayout, past: Past) -> bool:
-        """Whether a MigLayout is still as it was looked at."""
-        return (self.generation, self.cuts) == (layout.metadata.generation, past.cuts)
-
-
-def standing(
-    node: SeenNode, uid: str, now: float, told: Mapping[str, str], unknown: str = "", put_off: str = ""
-) -> tuple[State, str]:
-    """How a node stands to its MigLayout: current where the autopilot may cut it anew; else why it is left alone."""
-    record, end = node.record, node.end
-    if node.unreadable:
-        return State.FAILED, f"{node.unreadable}; remove the annotation, and uncordon the node yourself"
-    if record is not None:
-        if record.owner.uid == uid:
-            return State.UPDATING, told.get(node.name, str(record.phase))
-        return State.PENDING, f"{record.owner} is changing it"
-    if end is not None and end.owner.uid == uid:
-        if end.result is Result.FAILED and now < end.at + REST_FAILED:
-            return State.FAILED, f"{end.reason}; left alone for {REST_FAILED / 60:g} minutes"
-        if end.result is not Result.NOT_BEGUN and now < end.at + REST:
-            return State.PENDING, f"{end.result}: {end.reason}; left alone for {REST:g} s"
-    if not node.node.status.ready:
-        return State.PENDING, "the node is not ready"
-    if node.node.spec.unschedulable:
-        return State.PENDING, "it is cordoned"
-    state = (node.node.metadata.labels or {}).get(CONFIG_STATE, "success")
-    if state != "success":
-        return State.PENDING, f"the layout that it was given is not there: state {state}"
-    if why := put_off or (f"its layout is not known: {unknown}" if unknown else ""):
-        return State.PENDING, why
-    return State.CURRENT, ""
-
-
-def coming(nodes: Iterable[SeenNode]) -> dict[str, Mapping[str, int]]:
-    """What nodes whose layout is being changed will have of GPUs, as far as it is known."""
-    found: dict[str, Mapping[str, int]] = {}
-    for node in nodes:
-        if (record := node.record) is not None:
-            then = record.offered if record.phase is Phase.PUTTING_BACK else record.expected
-            if then is not None:
-                found[node.name] = then
-    return found
-
-
-def closed(nodes: Iterable[SeenNode]) -> dict[str, str]:
-    """Nodes that take no pods now, and will not when a rollout is over."""
-    found = {}
-    for node in nodes:
-        if not node.node.status.ready:
-            found[node.name] = "the node is not ready"
-        elif node.node.spec.unschedulable and (node.record is None or node.record.cordoned):
-            found[node.name] = "it is cordoned"
-    return found
+    def holds(self, layout: MigLayout, under_way: frozenset[str]) -> bool:
+        """Whether a MigLayout is still as it was looked at, and no re-cut has begun since."""
+        same = (self.generation, self.cuts) == (layout.metadata.generation, stored_cuts(layout))
+        return same and self.cuts is not None and not self.begun and under_way <= self.under_way
 
 
 class Autopilot:
@@ -102,13 +54,13 @@ class Autopilot:
     def __init__(self) -> None:
         self.looks: dict[str, Look] = {}  # by the MigLayout's UID
         self.missing = ""  # why it is not known what pods wait for
-        self._past: dict[str, Past] = {}
+        self._memory = Memory()
         self._written: dict[str, float] = {}  # when the status was written
 
     def reset(self) -> None:
         """Forget everything: another process may have led since. What counts is in the status."""
         self.looks.clear()
-        self._past.clear()
+        self._memory.clear()
         self._written.clear()
 
     def knows(self, layouts: Iterable[MigLayout]) -> bool:
@@ -163,31 +115,33 @@ class Autopilot:
         now: float,
     ) -> None:
         """Decide for these of all MigLayouts, the oldest first: what it serves, the next ones need not."""
-        cards: dict[str, list[CardSupply]] = {}
+        kept: dict[str, list[SeenNode]] = {}
         for name, some in owners(every, nodes.values()).items():
-            cards.setdefault(some[0].uid, []).extend(seen.cards.get(name, ()))
+            kept.setdefault(some[0].uid, []).append(nodes[name])
         wants, self.looks = list(seen.wants), {}
         for layout in sorted(layouts, key=lambda one: one.age):
             try:
                 limits = layout.spec.autopilot.limits
             except InvalidInput:
                 continue  # the plan says it
-            past = self._remembered(layout)
-            supply = cards.get(layout.uid, [])
+            past, mine = self._memory.of(layout, now), kept.get(layout.uid, [])
+            supply = [card for node in mine for card in seen.cards.get(node.name, ())]
+            changed = {one.node for one in past.cuts if now - one.at < _CATCHES_UP}
+            limits = careful(limits, mine, seen.cards, changed)
             queues = frozenset[int]().union(*{one.queues for one in supply})
-            mine = [one for one in wants if one.queue in queues]
-            proposal = propose(mine, supply, past, limits, now)
-            self._past[layout.uid] = proposal.past
-            generation = layout.metadata.generation
-            self.looks[layout.uid] = Look(generation, past.cuts, proposal, seen.unknown, seen.unseen)
+            wanted = [one for one in wants if one.queue in queues]
+            proposal = propose(wanted, supply, past, limits, now)
+            self._memory.keep(layout, proposal.past)
+            self.looks[layout.uid] = Look(
+                layout.metadata.generation,
+                stored_cuts(layout),
+                _under_way(layout, mine),
+                proposal,
+                seen.unknown,
+                seen.unseen,
+            )
             if not layout.spec.autopilot.dry_run:
                 wants = list(_less(wants, queues, proposal.recuts))
-
-    def _remembered(self, layout: MigLayout) -> Past:
-        """What is remembered: of re-cuts, only what the status has; every write to it has the version of what was read."""
-        stored = read_past(layout.autopilot.past)
-        mine = self._past.get(layout.uid)
-        return stored if mine is None else replace(mine, cuts=stored.cuts)
 
     def plan(
         self,
@@ -207,15 +161,16 @@ class Autopilot:
             _ = layout.spec.autopilot.limits
         except InvalidInput as error:
             plan.error = plan.error or f"spec.autopilot: {error}"
-        plan.stopped = plan.error or (
-            "paused" if layout.spec.paused else "dry run" if layout.spec.autopilot.dry_run else ""
-        )
-        if plan.stopped or look is None or look.begun or not look.is_of(layout, self._remembered(layout)):
+        plan.stopped = plan.error or _stopped(layout)
+        under_way = _under_way(layout, kept)
+        # a slot without a rollout may be that of one that an earlier leader still begins: first it is given back
+        open_slots = {*layout.updating} - under_way
+        if plan.stopped or open_slots or look is None or not look.holds(layout, under_way):
             return []
         for one in look.proposal.recuts:
             if plan.is_current(one.node):
                 plan.recuts.setdefault(one.node, []).append(one)
-        return list(plan.recuts)
+        return told_by.with_rows(layout.autopilot.history, plan.recuts)
 
     def status(
         self,
@@ -230,7 +185,8 @@ class Autopilot:
         slots = {*layout.updating, *plan.begin} - {*released}
         history = told_by.ended_rows(before.history, nodes, layout.uid, slots, rollouts)
         begun = [one for name in plan.begin for one in plan.recuts[name]]
-        past = _without(self._remembered(layout), zip(before.history, history, strict=True)).after(begun, now)
+        past = refunded(self._memory.of(layout, now), zip(before.history, history, strict=True))
+        past = past.after(begun, now)
         look, dry_run = self.looks.get(layout.uid), layout.spec.autopilot.dry_run
         if look is None:
             text = f"What pods wait for is not known: {self.missing}."
@@ -247,7 +203,7 @@ class Autopilot:
             history = told_by.dry_rows(history, left, now)
         return AutopilotStatus(
             dry_run,
-            told_by.summary(proposal, left, begun, plan.stopped),
+            told_by.summary(proposal, left, begun, plan.stopped, look.unseen),
             told_by.demand_rows(proposal),
             told_by.recut_rows(left, plan.stopped or _NO_SLOT),
             told_by.refusal_rows(proposal),
@@ -284,13 +240,20 @@ def _less(wants: Iterable[Want], queues: Collection[int], recuts: Iterable[Recut
             yield replace(want, number=want.number - taken)
 
 
-def _without(past: Past, rows: Iterable[tuple[HistoryRow, HistoryRow]]) -> Past:
-    """What is remembered, without the last re-cut of cards whose nodes were not even cordoned."""
-    for before, after in rows:
-        if before.result != after.result == Result.NOT_BEGUN:
-            cuts = list(past.cuts)
-            of = [one for one in cuts if (one.node, one.number) == (after.node, after.card)]
-            if of:
-                cuts.remove(max(of, key=lambda one: one.at))
-            past = replace(past, cuts=tuple(cuts))
-    return past
+def _under_way(layout: MigLayout, nodes: Iterable[SeenNode]) -> frozenset[str]:
+    """The nodes with a rollout of a MigLayout; those on which it cannot be told wait for a person."""
+    return frozenset(
+        one.name
+        for one in nodes
+        if one.unreadable or (one.record is not None and one.record.owner.uid == layout.uid)
+    )
+
+
+def _stopped(layout: MigLayout) -> str:
+    """Why no re-cut begins; empty where they may."""
+    if layout.spec.paused:
+        return "paused"
+    if layout.spec.autopilot.dry_run:
+        return "dry run"
+    many = len(stored_cuts(layout) or ()) >= MOST_CUTS
+    return f"{MOST_CUTS} re-cuts are in their cool-down, and no more are remembered" if many else ""

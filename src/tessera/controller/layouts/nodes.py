@@ -23,7 +23,7 @@ from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
 from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
 from tessera.rollout.config_map import NotWritten
-from tessera.rollout.in_use import holders, named
+from tessera.rollout.in_use import named
 from tessera.rollout.machine.carrying import Carrier
 from tessera.rollout.machine.step import begin, step, unfence
 from tessera.rollout.machine.step import fence as fence_off
@@ -111,13 +111,20 @@ class NodeRollouts:
                 return False
         return False
 
+    async def _look(self, name: str) -> NodeSnapshot | None:
+        """A node as it is now; one that is gone is forgotten, though the watch may be behind."""
+        before = self._state.nodes.get(name)
+        seen = await self._carrier.look(name)
+        if seen is None and before is not None and self._state.nodes.get(name) is before:
+            self._state.remove_node(name)
+        return seen
+
     async def _step(self, name: str) -> bool | None:
         """Take one step; whether the rollout has ended by it, and None where the next can follow at once."""
-        seen = await self._carrier.look(name)
+        seen = await self._look(name)
         if seen is None:
             return False
-        self._state.put_node(seen.node)
-        node = self._state.nodes[name]
+        node = self._state.refresh_node(seen.node)
         if node.record is None or not node.record.owner.uid:
             return False
         found = step(seen, self._clock.wall(), cancelled=await self._cancelled(node, node.record))
@@ -128,7 +135,7 @@ class NodeRollouts:
             if after is None:
                 return None
             log.info("node %s: %s", name, found.told)
-            self._state.put_node(after)
+            self._state.refresh_node(after)
             if found.outcome is not None:
                 self._end(seen, node.record, found.outcome)
             return True if found.outcome is not None else None
@@ -190,18 +197,17 @@ class NodeRollouts:
             self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
 
     async def _begin(self, name: str, layout: MigLayout, recuts: Sequence[Recut]) -> None:
-        seen = await self._carrier.look(name)
+        seen = await self._look(name)
         if seen is None:
             return
-        self._state.put_node(seen.node)
-        one = self._state.nodes[name]
+        one = self._state.refresh_node(seen.node)
         if one.record is not None or one.unreadable:
             return
         whole = await Surroundings.read(self._client, [seen.node], kept=False)
         if recuts:
             if seen.cordoned or not seen.ready:
                 raise NotNow("it is cordoned" if seen.cordoned else "the node is not ready")
-            change: Change | None = recut_change(seen.node, seen.offered, seen.uses, recuts, whole)
+            change: Change | None = recut_change(seen, recuts, whole)
         else:
             change = self._to_fixed(seen, layout, whole)
         if change is None:
@@ -221,7 +227,7 @@ class NodeRollouts:
         after = await self._carrier.write(seen, begin(seen, change, owner, how, self._clock.wall()))
         if after is not None:
             self._ended.discard(name)
-            self._state.put_node(after)
+            self._state.refresh_node(after)
             log.info("node %s: cordoned for MigLayout %s", name, layout.name)
             self._event(seen, "MIGRolloutBegun", f"MigLayout {layout.name}: cordoned, to get another layout")
 
@@ -231,7 +237,7 @@ class NodeRollouts:
         if change is None:
             return None
         skips = layout.spec.rollout.when_in_use == "Skip"
-        held = holders(seen.uses, change.going, seen.gpus) if skips else []
+        held = seen.holding(change.going) if skips else []
         why = change.refused or (f"skipped while pods hold devices of it: {named(held)}" if held else "")
         if why:
             self._put_off[seen.name] = self._clock.now() + _PUT_OFF, why
@@ -243,13 +249,12 @@ class NodeRollouts:
         if name in self._ended:
             self._ended.discard(name)
             return True
-        seen = await self._carrier.look(name)
+        seen = await self._look(name)
         if seen is None:
             self._metrics.rollouts.add("gone")
             log.warning("node %s is gone: MigLayout %s has its slot back", name, layout.name)
             return True
-        self._state.put_node(seen.node)
-        one = self._state.nodes[name]
+        one = self._state.refresh_node(seen.node)
         if one.record is not None or one.unreadable:
             return False
         owner = Owner(layout.name, layout.uid)
@@ -259,7 +264,7 @@ class NodeRollouts:
         fenced = NodeSnapshot(after)
         if (clear := unfence(fenced)) is not None:
             after = await self._carrier.write(fenced, clear) or after
-        self._state.put_node(after)
+        self._state.refresh_node(after)
         return True
 
     def _end(self, seen: NodeSnapshot, record: RolloutRecord, outcome: Outcome) -> None:

@@ -204,7 +204,7 @@ def _state(
     if end is not None and end.owner.uid == layout.uid and end.target == verdict.target:
         if end.result is Result.FAILED:
             return State.FAILED, end.reason
-        if end.result is not Result.NOT_BEGUN and now < end.at + RETRY:
+        if end.result is not Result.NOT_BEGUN and end.is_within(RETRY, now):
             return State.PENDING, f"{end.result}: {end.reason}; tried again after {RETRY / 60:g} minutes"
     if not node.node.status.ready:
         return State.PENDING, "the node is not ready"

@@ -6,17 +6,18 @@ cordons only nodes whose slot is written, and each write to a node has the node'
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
 from msgspec import to_builtins
 
 from tessera.controller.ability import Ability
+from tessera.controller.layouts.auto.decisions import changed_rows
+from tessera.controller.layouts.auto.demand import SOONEST, DemandFollower
+from tessera.controller.layouts.auto.memory import is_readable
 from tessera.controller.layouts.autopilot import Autopilot
-from tessera.controller.layouts.decisions import EVENTS, GIVEN_UP, changed_rows, sentence
-from tessera.controller.layouts.demand import SOONEST, DemandFollower
+from tessera.controller.layouts.events import of_conditions, of_decision
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
@@ -26,16 +27,14 @@ from tessera.controller.metrics import ControllerMetrics
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import Backoff, first_of
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
 from tessera.kube.watch.follow import Follower
 from tessera.protocol.mig.autopilot import UNDER_WAY, AutopilotStatus
-from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.nodes import gpu_node
-from tessera.protocol.mig.rollouts import Result
 from tessera.rollout.changes import Surroundings
 from tessera.rollout.config_map import MANAGER
 
@@ -175,14 +174,24 @@ class LayoutReconciler:
             return
         self._demand.start()
         ours = [one for one in every if one.follows_demand and one.status.controller == self._identity]
-        self._autopilot.missing = self._demand.missing()
-        if self._autopilot.missing:
-            self._autopilot.looks.clear()
-        elif self._demand.is_due(wants=bool(self._autopilot.wanted())) or not self._autopilot.knows(ours):
+        missing, pilot = self._demand.missing(), self._autopilot
+        if not missing and (self._demand.is_due(wants=bool(pilot.wanted())) or not pilot.knows(ours)):
             nodes, now = self.state.nodes, self._clock.wall()
-            left = self._autopilot.left(nodes.values(), now, self._rollouts.put_off)
+            left = pilot.left(nodes.values(), now, self._rollouts.put_off)
             seen = await self._demand.look(nodes, left, self._around.manager)
-            self._autopilot.look(ours, every, nodes, seen, now)
+            if seen is not None:
+                pilot.look(ours, every, nodes, seen, now)
+                self._complain([one for one in ours if not is_readable(one)])
+            missing = self._demand.missing()
+        pilot.missing = missing
+        if missing:
+            pilot.looks.clear()
+
+    def _complain(self, layouts: Iterable[MigLayout]) -> None:
+        """Of these what an earlier leader remembered cannot be read."""
+        for one in layouts:
+            self._metrics.failures.add("memory")
+            log.warning("MigLayout %s: status.autopilot.past cannot be read: no re-cut for an hour", one.name)
 
     async def _tried(self, layout: MigLayout, work: Coroutine[Any, Any, T]) -> T | None:
         """Do some work for one MigLayout; where the API server refuses it, the others go on."""
@@ -207,10 +216,9 @@ class LayoutReconciler:
             written = await self._write_status(layout, status)
             if written is None:
                 return True
-            self._tell(layout, status)
+            self._tell(layout, status, autopilot)
             if autopilot is not None:
                 self._autopilot.written(one, now)
-                self._tell_decisions(layout, autopilot)
             layout = written
         for name in one.begin:
             if name in layout.updating:
@@ -242,11 +250,14 @@ class LayoutReconciler:
         except ApiError as error:
             if not (error.is_conflict or error.is_not_found):
                 raise
-            with suppress(ApiError):  # the watch may be behind
-                path = path_of(API_VERSION, PLURAL, name=layout.name)
-                self.state.put_layout(MigLayout.read(await self._client.get(path)))
+            # the watch may be behind
+            raw = await self._client.find(path_of(API_VERSION, PLURAL, name=layout.name))
+            if raw is None:
+                self.state.remove_layout(layout.name)
+            else:
+                self.state.refresh_layout(MigLayout.read(raw))
             return None
-        self.state.put_layout(written)
+        self.state.refresh_layout(written)
         return written
 
     def _verdict(self, node: SeenNode, layout: MigLayout) -> Verdict:
@@ -271,22 +282,12 @@ class LayoutReconciler:
             self._around = Surroundings(await read_mig_manager(self._client))
         self._verdicts.keep(self.state.nodes.keys())
 
-    def _tell(self, layout: MigLayout, status: dict[str, Any]) -> None:
-        """Conditions that begin to hold are told as Events of the MigLayout."""
-        for one in status["conditions"]:
-            if one["status"] != "True" or layout.condition(one["type"]).status == "True":
-                continue
-            kind = "Warning" if one["type"] in ("Degraded", "Invalid") else "Normal"
-            about = About(API_VERSION, KIND, layout.name, "", layout.uid)
-            self._recorder.record(Event(about, one["reason"], one["message"] or one["type"], kind))
-
-    def _tell_decisions(self, layout: MigLayout, now: AutopilotStatus) -> None:
-        """Decisions, and what became of them, are told as Events of the MigLayout."""
-        about = About(API_VERSION, KIND, layout.name, "", layout.uid)
-        for row in changed_rows(layout.autopilot, now):
-            reason = EVENTS.get(row.result, GIVEN_UP)
-            kind = "Warning" if row.result == Result.FAILED else "Normal"
-            self._recorder.record(Event(about, reason, sentence(row), kind))
+    def _tell(self, layout: MigLayout, status: dict[str, Any], now: AutopilotStatus | None) -> None:
+        """What begins to hold, and decisions with what became of them, are told as Events of the MigLayout."""
+        for event in of_conditions(layout, status):
+            self._recorder.record(event)
+        for row in changed_rows(layout.autopilot, now) if now is not None else ():
+            self._recorder.record(of_decision(layout, row))
             if row.result != UNDER_WAY:
                 self._metrics.recuts.add(row.result.lower())
 

@@ -44,13 +44,13 @@ class LayoutState:
     def sinks(self) -> dict[Resource, Sink[Any]]:
         def replace_layouts(found: Iterable[MigLayout]) -> None:
             replace_all(
-                [*self.layouts], {one.name: one for one in found}, self.put_layout, self._remove_layout
+                [*self.layouts], {one.name: one for one in found}, self.put_layout, self.remove_layout
             )
             self._changed()
 
         def replace_nodes(found: Iterable[NodeIn]) -> None:
             fresh = {one.metadata.name: one for one in found}
-            replace_all([*self.nodes], fresh, self.put_node, self._remove_node)
+            replace_all([*self.nodes], fresh, self.put_node, self.remove_node)
             self._changed()
 
         def replace_pods(found: Iterable[PodUse]) -> None:
@@ -66,9 +66,9 @@ class LayoutState:
                 decode_slice, replace_slices, self._put_slice, lambda key: self._remove_slice(key.name)
             ),
             MIG_LAYOUTS: Sink(
-                MigLayout.read, replace_layouts, self.put_layout, lambda key: self._remove_layout(key.name)
+                MigLayout.read, replace_layouts, self.put_layout, lambda key: self.remove_layout(key.name)
             ),
-            NODES: Sink(decode_node, replace_nodes, self.put_node, lambda key: self._remove_node(key.name)),
+            NODES: Sink(decode_node, replace_nodes, self.put_node, lambda key: self.remove_node(key.name)),
             UNFINISHED_PODS: Sink(
                 lambda raw: decode_pod_use(raw, is_any_gpu), replace_pods, self._put_pod, self._remove_pod
             ),
@@ -112,11 +112,22 @@ class LayoutState:
             self.nodes[node.metadata.name] = SeenNode.of(node)
             self._changed()
 
-    def _remove_layout(self, name: str) -> None:
+    def refresh_layout(self, one: MigLayout) -> None:
+        """Take what was read or written; a MigLayout that the watch has seen go does not come back by it."""
+        if one.name in self.layouts:
+            self.put_layout(one)
+
+    def refresh_node(self, node: NodeIn) -> SeenNode:
+        """The same of a node; the newest that is known of it."""
+        if node.metadata.name in self.nodes:
+            self.put_node(node)
+        return self.nodes.get(node.metadata.name) or SeenNode.of(node)
+
+    def remove_layout(self, name: str) -> None:
         self.layouts.pop(name, None)
         self._changed()
 
-    def _remove_node(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         self.nodes.pop(name, None)
         self._changed()
 

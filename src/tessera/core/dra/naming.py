@@ -39,6 +39,12 @@ def slot_name(slot: Slot) -> str:
     return card_name(slot.card) if one is None else slice_name(slot.card, one.profile, one.position)
 
 
+def name_at(card: int, place: str) -> str:
+    """The name of the device at a place of a card: `1g.18gb@4`, or `gpu` for the whole card."""
+    profile, _, start = place.partition("@")
+    return slice_name(card, profile, int(start)) if start.isdigit() else card_name(card)
+
+
 def cut_now(product: Product, cards: int, held: Collection[str]) -> NodeLayout:
     """How cards that are cut on demand are cut now: the devices that claims hold, by their names, and nothing else.
 

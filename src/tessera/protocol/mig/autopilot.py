@@ -1,5 +1,9 @@
 """What the autopilot says in the status of a MigLayout, and what it remembers there: `status.autopilot`."""
 
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain
+from math import isfinite
 from typing import Final
 
 import msgspec
@@ -83,19 +87,23 @@ _past: Final = decoder(Past)
 
 
 def read_status(given: object) -> AutopilotStatus:
-    """What stands in a status; nothing where that cannot be read."""
+    """What stands in a status; of one that nobody of ours has written only what is remembered."""
     try:
         return msgspec.convert(given or {}, AutopilotStatus)
     except msgspec.ValidationError:
-        return AutopilotStatus()
+        past = given.get("past", "") if isinstance(given, Mapping) else ""
+        return AutopilotStatus(past=past if isinstance(past, str) else "?")
 
 
-def read_past(text: str) -> Past:
-    """What an earlier leader remembered; nothing where that cannot be read."""
+@lru_cache(maxsize=16)  # of a few MigLayouts, again and again
+def read_past(text: str) -> Past | None:
+    """What an earlier leader remembered; None where that cannot be read."""
     try:
-        return _past(text.encode()) if text else Past()
+        past = _past(text.encode("utf-8", "replace")) if text else Past()
     except InvalidInput:
-        return Past()
+        return None
+    numbers = (*(one.at for one in past.cuts), past.at or 0.0, *chain.from_iterable(past.levels.values()))
+    return past if all(map(isfinite, numbers)) else None
 
 
 def write_past(past: Past) -> str:

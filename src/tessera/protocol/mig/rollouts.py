@@ -14,6 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.objects import decoder
 from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
 
+_CLOCKS_DIFFER: Final = 60.0  # seconds
 ROLLOUT: Final = "tessera.dev/rollout"
 RESULT: Final = "tessera.dev/rollout-result"
 
@@ -97,6 +98,14 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     def target(self) -> str:
         return target_of(self.key, self.after)
 
+    def by_clock(self, now: float) -> "RolloutRecord":
+        """The same with times that are not yet to come: where the clock that wrote it was ahead, the phase begins now."""
+        if not is_ahead(self.since, now):
+            return self
+        ahead = self.since - now
+        late = max(0.0, self.late - ahead)
+        return msgspec.structs.replace(self, since=now, until=self.until - ahead, late=late)
+
 
 class RolloutEnd(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A rollout that did not end well."""
@@ -107,6 +116,15 @@ class RolloutEnd(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     at: float
     reason: str = ""
     fenced: float = 0.0  # when another leader than the one who wrote it gave the slot back
+
+    def is_within(self, seconds: float, now: float) -> bool:
+        """Whether it ended within these last seconds; not where a clock that was ahead has written it, for that would hold for long."""
+        return now < self.at + seconds and not is_ahead(self.at, now)
+
+
+def is_ahead(at: float, now: float) -> bool:
+    """Whether a time was written by a clock that is ahead of ours, by more than clocks differ that are kept right."""
+    return at > now + _CLOCKS_DIFFER
 
 
 def target_of(key: str, value: str) -> str:

@@ -1,6 +1,7 @@
 """Reads a node, and carries out the steps of its rollout."""
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
@@ -9,10 +10,15 @@ from tessera.kube.rest.eviction import evict
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
+from tessera.protocol.mig.rollouts import ROLLOUT, Phase, RolloutRecord
 from tessera.rollout.config_map import MANAGER
-from tessera.rollout.in_use import uses_of
+from tessera.rollout.in_use import claimed_on, uses_of
 from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
-from tessera.rollout.progress import offered_on
+from tessera.rollout.progress import offered_by, offered_on
+
+_SETTLES: Final = (
+    2.0  # seconds after a cordon in which pods may still come that the scheduler had placed before
+)
 
 
 class Carrier:
@@ -22,18 +28,43 @@ class Carrier:
         self._client = client
         self._fence = fence
         self._refused: dict[str, str] = {}  # by node: why a pod was not evicted
+        self._cordoned: dict[
+            str, tuple[float, float]
+        ] = {}  # by node: which rollout, and when it was first seen
 
     async def look(self, name: str) -> NodeSnapshot | None:
         """A node and what its pods hold, as they are now; None where there is no such node."""
+        began = self._client.clock.now()
         try:
             node = decode_node(await self._client.get(path_of("v1", "nodes", name=name)))
         except ApiError as error:
             if not error.is_not_found:
                 raise
             self._refused.pop(name, None)
+            self._cordoned.pop(name, None)
             return None
+        waits = _waiting(node)
+        settled = self._is_settled(name, waits, began)
         uses, offered = await uses_of(self._client, name), await offered_on(self._client, node)
-        return NodeSnapshot(node, uses, self._refused.get(name, ""), offered)
+        by_claims = (
+            offered and not offered_by(node) and (waits or ROLLOUT not in (node.metadata.annotations or {}))
+        )
+        claimed = await claimed_on(self._client, name) if by_claims else {}
+        return NodeSnapshot(node, uses, self._refused.get(name, ""), offered, claimed, settled)
+
+    def _is_settled(self, name: str, record: RolloutRecord | None, began: float) -> bool:
+        """Whether what is read of a node from `began` on is read long enough after its cordon.
+
+        That counts from when the cordon was first seen: when it was written, nobody knows, for a write may arrive late.
+        """
+        if record is None:
+            self._cordoned.pop(name, None)
+            return False
+        since, seen = self._cordoned.get(name, (None, 0.0))
+        if since != record.since:
+            self._cordoned[name] = record.since, self._client.clock.now()
+            return False
+        return began >= seen + _SETTLES
 
     async def write(
         self, seen: NodeSnapshot, patch: Patch, ensure: Callable[[], Awaitable[object]] | None = None
@@ -79,3 +110,12 @@ class Carrier:
                 return f"{pod} is not evicted: {error.message}"
             return f"{pod} cannot be evicted: {error}"
         return ""
+
+
+def _waiting(node: NodeIn) -> RolloutRecord | None:
+    """The rollout of a node that is cordoned, and has nothing written yet; None where it has none."""
+    try:
+        record = NodeSnapshot(node).record
+    except InvalidInput:
+        return None
+    return record if record is not None and record.phase is Phase.CORDONED else None

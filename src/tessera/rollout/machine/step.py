@@ -25,7 +25,7 @@ from tessera.protocol.mig.rollouts import (
 )
 from tessera.rollout.attempt import ENDED, LATE, NO_CONFIGURATION, TO_CLEAR, TO_COME_BACK, Attempt
 from tessera.rollout.change import Change, value_of
-from tessera.rollout.in_use import SAID_WITHIN, Going, holders, named
+from tessera.rollout.in_use import SAID_WITHIN, Going, named
 from tessera.rollout.machine.values import (
     Evict,
     How,
@@ -40,9 +40,6 @@ from tessera.rollout.machine.values import (
 from tessera.rollout.progress import progress_of
 from tessera.rollout.writing import paused
 
-_SETTLES: Final = (
-    2.0  # seconds after a cordon in which pods may still come that the scheduler had placed already
-)
 _MEANWHILE: Final = "another client changed {} meanwhile; left as it is"
 
 
@@ -100,6 +97,8 @@ def next_step(
 
     `cancelled` says why the rollout is no longer wanted. That ends it where nothing is written yet; with `undo`, what is written is put back.
     """
+    if (ours := record.by_clock(now)) != record:
+        return _patch(seen, ours, "the clock of whoever began it was ahead: its times are set back")
     turn = _Turn(seen, record, now, cancelled)
     if undo and cancelled and record.phase in (Phase.WRITTEN, Phase.RETRYING) and turn.is_ours:
         return turn.put_back(cancelled)
@@ -185,18 +184,17 @@ def _cordoned(turn: _Turn) -> NextStep:
         reason = "the node is not ready"
         return turn.finish(Result.NOT_READY, reason) if turn.late else Waiting(reason)
     going = Going(None if record.touched is None else frozenset(record.touched), record.places)
-    if found := holders(seen.uses, going, seen.gpus):
+    if found := seen.holding(going):
         which = named(found) + (f"; {seen.refused}" if seen.refused else "")
         if turn.late:
             return turn.finish(Result.IN_USE, f"pods still hold devices that would go: {which}")
         reason = f"waiting for pods that hold devices which go: {which}"
         ending = {f"{one.namespace}/{one.name}" for one in seen.uses if one.ending}
         all_said = turn.now >= record.since + SAID_WITHIN
-        pods = tuple(
-            dict.fromkeys(one.pod for one in found if one.pod not in ending and (one.sure or all_said))
-        )
+        may = (one.pod for one in found if one.is_pod and (one.sure or all_said))
+        pods = tuple(dict.fromkeys(one for one in may if one not in ending))
         return Evict(pods, reason) if record.drain and pods else Waiting(reason)
-    if record.auto and turn.now < record.since + _SETTLES:
+    if record.auto and not seen.settled:
         return Waiting("the scheduler may have chosen it for a pod just now")
     late = turn.now + LATE if record.label and record.after.startswith(OURS) else 0.0
     if record.before == record.after and record.label:  # mig-manager acts on a change only

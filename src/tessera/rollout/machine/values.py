@@ -17,6 +17,7 @@ from tessera.protocol.mig.rollouts import (
     read_end,
     read_record,
 )
+from tessera.rollout.in_use import Going, Holder, claim_holders, holders
 from tessera.rollout.progress import offered_by
 
 
@@ -30,6 +31,11 @@ class NodeSnapshot:
     sliced: Mapping[str, int] = field(
         default_factory=dict
     )  # what DRA offers on it, where no device plugin does
+    claimed: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of these: the devices that claims hold, and who
+    # whether it was read so long after its cordon that pods are there which the scheduler had placed before
+    settled: bool = False
 
     @property
     def name(self) -> str:
@@ -56,6 +62,10 @@ class NodeSnapshot:
         """The rollout that is under way; `InvalidInput` where the annotation cannot be read."""
         text = (self.node.metadata.annotations or {}).get(ROLLOUT)
         return None if text is None else read_record(text)
+
+    def holding(self, going: Going) -> list[Holder]:
+        """The pods that may hold devices which go, and the claims."""
+        return [*holders(self.uses, going, self.gpus), *claim_holders(self.claimed, going)]
 
     @property
     def end(self) -> RolloutEnd | None:

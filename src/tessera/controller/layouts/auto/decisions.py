@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -87,8 +88,10 @@ def refusal_rows(proposal: Proposal) -> list[RefusalRow]:
     ][:_MOST_REFUSALS]
 
 
-def summary(proposal: Proposal, left: Sequence[Recut], begun: Sequence[Recut], stopped: str) -> str:
-    """What is decided, in one sentence."""
+def summary(
+    proposal: Proposal, left: Sequence[Recut], begun: Sequence[Recut], stopped: str, unseen: str = ""
+) -> str:
+    """What is decided, in one sentence; `unseen`: what could not be read."""
     parts = []
     if begun:
         parts.append(f"{number_of(len(begun), 'card')} begin to be cut anew for {_served(begun)}")
@@ -106,20 +109,32 @@ def summary(proposal: Proposal, left: Sequence[Recut], begun: Sequence[Recut], s
             if any(one.waiting or one.fell_back or one.rejected for one in proposal.demand.values())
             else "nothing is wanted that is not there"
         )
-    text = "; ".join(parts)
+    text = shortened("; ".join([*parts, unseen] if unseen else parts), _LONGEST)
     return f"{text[0].upper()}{text[1:]}."
 
 
 def begun_rows(history: Sequence[HistoryRow], recuts: Iterable[Recut], now: float) -> list[HistoryRow]:
     """The history with re-cuts that begin now."""
-    return [*(_row(one, now, UNDER_WAY) for one in recuts), *history][:_MOST_HISTORY]
+    return _newest([*(_row(one, now, UNDER_WAY) for one in recuts), *history])
 
 
 def dry_rows(history: Sequence[HistoryRow], recuts: Iterable[Recut], now: float) -> list[HistoryRow]:
-    """The history with re-cuts that would begin now, each once."""
+    """The history with re-cuts that would begin now, as far as the status has them, each once."""
     known = {_what(one) for one in history if one.result == DRY_RUN}
-    rows = [_row(one, now, DRY_RUN) for one in recuts]
-    return [*(one for one in rows if _what(one) not in known), *history][:_MOST_HISTORY]
+    rows = [_row(one, now, DRY_RUN) for one in islice(recuts, _MOST_RECUTS)]
+    return _newest([*(one for one in rows if _what(one) not in known), *history])
+
+
+def with_rows(history: Sequence[HistoryRow], recuts: Mapping[str, Sequence[Recut]]) -> list[str]:
+    """The nodes that may begin, in order, so that the history has a row for each card that is under way; one may at any rate."""
+    under_way = sum(one.result == UNDER_WAY for one in history)
+    may: list[str] = []
+    for name, some in recuts.items():
+        under_way += len(some)
+        if under_way > max(_MOST_HISTORY, len(some)):
+            break
+        may.append(name)
+    return may
 
 
 def ended_rows(
@@ -175,21 +190,6 @@ def changed_rows(old: AutopilotStatus, new: AutopilotStatus) -> Iterator[History
             yield one
 
 
-EVENTS: Final = {
-    DRY_RUN: "MIGRecutPlanned",
-    UNDER_WAY: "MIGRecutBegun",
-    Result.DONE: "MIGRecutDone",
-    Result.FAILED: "MIGRecutFailed",
-}
-GIVEN_UP: Final = "MIGRecutGivenUp"
-
-
-def sentence(row: HistoryRow) -> str:
-    """A decision for an Event."""
-    told = f"; {row.told}" if row.told else ""
-    return f"node {row.node}, card {row.card}: {row.before} → {row.after}: {row.reason}{told}"
-
-
 def decisions(status: AutopilotStatus) -> object:
     """What of a status is a decision."""
     recuts = [(one.node, one.card, one.before, one.after, one.waits) for one in status.recuts]
@@ -201,6 +201,17 @@ def numbers(status: AutopilotStatus) -> object:
     demand = [replace(one, forecast=0.0) for one in status.demand]
     recuts = [replace(one, gain=0.0, cost=0.0) for one in status.recuts]
     return replace(status, demand=demand, recuts=recuts, past="")
+
+
+def _newest(rows: Sequence[HistoryRow]) -> list[HistoryRow]:
+    """Without the oldest rows; what is under way stays, to be told how it ends."""
+    under_way = sum(one.result == UNDER_WAY for one in rows)
+    left, kept = max(0, _MOST_HISTORY - under_way), []
+    for one in rows:
+        if one.result == UNDER_WAY or left > 0:
+            kept.append(one)
+            left -= one.result != UNDER_WAY
+    return kept
 
 
 def _row(one: Recut, now: float, result: str) -> HistoryRow:

@@ -5,18 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tessera.controller.layouts.autopilot import closed, coming
+from tessera.controller.layouts.auto.standing import closed, coming
 from tessera.controller.layouts.plan import SeenNode
 from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.demand.wants import Situation, situation, wanting_inventory
 from tessera.inventory.following import FollowedInventory
 from tessera.inventory.inventory import Inventory
+from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.operator import MigManagerConfig
 
 SOONEST: Final = 10.0  # seconds between two looks, whatever changes
 LATEST: Final = 30.0  # the same while something is wanted: wants grow older
 _REJECTED: Final = 30.0  # seconds until workloads whose pods are rejected are read again
+_MISSING: Final = 1.0  # seconds until it is asked again whether all is known
 
 _AT_A_TIME: Final = 50  # nodes whose layout is read: about a millisecond each, the first time
 
@@ -39,6 +41,7 @@ class DemandFollower:
         self._followed: _Followed | None = None
         self._read = 0.0  # when rejected workloads were read
         self._looked = 0.0
+        self._failed = ""  # why the last look failed
 
     def start(self) -> None:
         if self._followed is None:
@@ -47,6 +50,7 @@ class DemandFollower:
             task = asyncio.ensure_future(followed.follower.run())
             self._followed = _Followed(inventory, followed, task)
             self._read = self._looked = self._clock.now() - LATEST
+            self._failed = ""
 
     def stop(self) -> None:
         if self._followed is not None:
@@ -54,13 +58,14 @@ class DemandFollower:
             self._followed = None
 
     def missing(self) -> str:
-        """Why it is not known what pods wait for; empty: it is."""
+        """Why it is not known what pods wait for, or what they hold; empty: it is."""
         if self._followed is None:
             return "not followed"
         if self._followed.task.done():
             self._followed.task.result()  # which raises what ended it
         followed = self._followed.followed
-        return followed.follower.missing() or followed.error
+        why = followed.follower.missing() or followed.follower.forbidden() or followed.error
+        return why or (self._failed if self._clock.now() < self._looked + self._soonest else "")
 
     def is_due(self, *, wants: bool) -> bool:
         """Whether it is time for a look."""
@@ -76,22 +81,28 @@ class DemandFollower:
         else:
             await self._followed.followed.changed.wait()
             await self._clock.sleep(max(0.0, self._looked + self._soonest - self._clock.now()))
+            while self.missing():
+                await self._clock.sleep(_MISSING)
 
     async def look(
         self, nodes: Mapping[str, SeenNode], left: Mapping[str, str], manager: MigManagerConfig | None
-    ) -> Situation:
-        """What is wanted, and the cards; `left`: nodes that are left as they are, and why."""
+    ) -> Situation | None:
+        """What is wanted, and the cards; None where it cannot be read now. `left`: nodes that are left as they are, and why."""
         assert self._followed is not None  # noqa: S101 # `missing` says so first
         inventory, followed = self._followed.inventory, self._followed.followed
-        now = self._clock.now()
+        now = self._looked = self._clock.now()
+        self._failed = ""
         if now >= self._read + _REJECTED:
-            await inventory.rejected.read(self._client, self._clock)
+            try:
+                await inventory.rejected.read(self._client, self._clock)
+            except KubeError as error:  # of this: rollouts, and layouts that are fixed, go on
+                self._failed = str(error)
+                return None
             self._read = now
         inventory.mig_manager = manager
         for number, _ in enumerate(self._followed.memory.prepare(inventory)):
             if number % _AT_A_TIME == 0:
                 await asyncio.sleep(0)  # the Lease is renewed meanwhile
-        self._looked = now
         followed.changed.clear()
         followed.now()
         every = nodes.values()

@@ -1,0 +1,49 @@
+"""What the status says of decisions is bounded, and says each once."""
+
+from tessera.controller.layouts.auto.decisions import begun_rows, dry_rows, with_rows
+from tessera.core.autopilot.values import Recut
+from tessera.core.mig.layout import CardLayout
+from tessera.protocol.mig.autopilot import HistoryRow
+from tests.rollout.plugin import CARDS
+
+NOW = 1_800_000_000.0
+
+
+def recut(node: str, number: int = 0) -> Recut:
+    card = CardLayout(CARDS[0])
+    return Recut(node, number, card, card, {}, {}, 1.0, 1.0, "why")
+
+
+def row(node: str, result: str) -> HistoryRow:
+    return HistoryRow("2027-01-15T07:00:00Z", node, 0, "a", "b", {}, "why", result)
+
+
+def test_a_dry_run_of_many_cards_is_told_once():
+    """However many cards would be cut, the same plan adds nothing to the history the next time: neither a write nor an Event."""
+    many = [recut(f"n-{number}") for number in range(500)]
+    first = dry_rows([], many, NOW)
+    assert len(first) == 20
+    assert dry_rows(first, many, NOW + 10) == first
+
+
+def test_what_is_under_way_stays_in_the_history():
+    """A re-cut that takes long is told how it ends, however many others have begun and ended since."""
+    old = [*(row(f"done-{number}", "Done") for number in range(29)), row("slow", "UnderWay")]
+    found = begun_rows(old, [recut(f"n-{number}") for number in range(10)], NOW)
+    assert len(found) == 30
+    assert [one.node for one in found if one.result == "UnderWay"] == [
+        *(f"n-{number}" for number in range(10)),
+        "slow",
+    ]
+    assert [one.node for one in found if one.result == "Done"] == [f"done-{number}" for number in range(19)]
+
+
+def test_no_more_begin_than_the_history_has_rows_for():
+    """Each card that is cut has its row, which says what became of it. A node with more cards than there are rows begins alone."""
+    some = {f"n-{number}": [recut(f"n-{number}", card) for card in range(8)] for number in range(5)}
+    assert with_rows([], some) == ["n-0", "n-1", "n-2"]
+    assert with_rows([row("x", "Done")] * 9 + [row("y", "UnderWay")] * 8, some) == ["n-0", "n-1"]
+    assert with_rows([row("y", "UnderWay")] * 24, some) == []
+    large = {"large": [recut("large", card) for card in range(40)], **some}
+    assert with_rows([], large) == ["large"]
+    assert with_rows([row("y", "UnderWay")], large) == []

@@ -1,0 +1,129 @@
+"""What the autopilot remembers in the status of a MigLayout, and what it makes of what it finds there."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.controller.layouts.auto.memory import Memory, is_readable, sane, stored_cuts
+from tessera.core.autopilot.propose import propose
+from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Want
+from tessera.core.mig.profile import MigProfile
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.autopilot import write_past
+from tessera.protocol.mig.miglayout import MigLayout
+from tests.inventory.objects import LAYOUT
+from tests.rollout.plugin import CARDS
+
+NOW = 1_800_000_000.0
+ROW = {
+    "at": "2027-01-15T07:00:00Z",
+    "node": "n",
+    "card": 1,
+    "before": "",
+    "after": "",
+    "serves": {},
+    "reason": "",
+    "result": "Done",
+}
+
+
+def layout(autopilot: Any, budget: int = 3) -> MigLayout:
+    document = {
+        "metadata": {"name": "m", "uid": "u"},
+        "spec": {"mode": "Auto", "autopilot": {"recutsPerHour": budget}},
+        "status": {"autopilot": autopilot},
+    }
+    return MigLayout.read(json.dumps(document).encode())
+
+
+def cuts_begun(past: Past, budget: int = 3) -> int:
+    """How many cards would be cut for a demand without end."""
+    cards = mig.read_layout(LAYOUT, CARDS).cards
+    supply = [CardSupply(f"n-{at}", n, card) for at in range(9) for n, card in enumerate(cards)]
+    wants = [Want(MigProfile.parse("7g.70gb"), "default", NOW - 600, number=18)]
+    return len(propose(wants, supply, past, Limits(recuts_per_hour=budget), NOW).recuts)
+
+
+def test_re_cuts_are_those_of_the_status_and_demand_is_our_own():
+    """Another leader may have cut cards since; what was seen of demand is in this process."""
+    memory = Memory()
+    stored = Past(NOW - 60, {}, (Cut(NOW - 60, "n", 0),))
+    one = layout({"past": write_past(stored)})
+    assert memory.of(one, NOW) == stored
+    memory.keep(one, Past(NOW - 5, {"1g.10gb": (1.0,)}, (Cut(NOW, "other", 0),)))
+    assert memory.of(one, NOW) == Past(NOW - 5, {"1g.10gb": (1.0,)}, stored.cuts)
+    memory.clear()
+    assert memory.of(one, NOW) == stored
+
+
+@pytest.mark.parametrize(
+    "autopilot",
+    [
+        {"past": "{"},
+        {"past": "[]"},
+        {"past": '{"cuts": 3}'},
+        {"past": '{"cuts": [{"at": 1e999, "node": "n", "number": 0}]}'},
+        {"past": '{"levels": {"x": [1e999]}}'},
+        {"past": '{"at": -1e999}'},
+        {"past": "x" * 1_000_000},
+        {"past": 7},
+        {"past": "{", "history": "none"},
+    ],
+)
+def test_fault_65_what_is_remembered_cannot_be_read(autopilot):
+    """All that may be cut within an hour counts as cut now, so that no leader cuts more than the budget allows; an hour later it goes on."""
+    one = layout(autopilot)
+    past = Memory().of(one, NOW)
+    assert not is_readable(one)
+    assert stored_cuts(one) is None
+    assert (cuts_begun(past), cuts_begun(Past())) == (0, 3)
+    kept = layout({"past": write_past(past)})
+    assert is_readable(kept)
+    assert cuts_begun(sane(Memory().of(kept, NOW + 1), NOW)) == 0
+    assert len([one for one in past.cuts if NOW + 3600 - one.at < 3600]) == 0
+
+
+def test_fault_65_the_history_tells_of_cards_in_their_cool_down():
+    """Where what is remembered cannot be read, cards that the history tells of are left alone for their cool-down; those that were never cut are not."""
+    rows = [ROW, {**ROW, "card": 2, "result": "DryRun"}, {**ROW, "card": 3, "result": "NotBegun"}]
+    past = Memory().of(layout({"past": "{", "history": rows}, budget=1), NOW)
+    assert past.cuts == (Cut(1_799_996_400.0, "n", 1), Cut(NOW, "", 0))
+
+
+def test_a_status_in_part_of_others_keeps_what_is_remembered():
+    """Rows that cannot be read are forgotten, and re-cuts are not."""
+    one = layout({"past": write_past(Past(cuts=(Cut(1.0, "n", 0),))), "history": [{"node": 3}]})
+    assert (one.autopilot.history, stored_cuts(one)) == ([], (Cut(1.0, "n", 0),))
+
+
+def test_times_that_are_yet_to_come():
+    """A clock that was a year ahead has written them: they count as now, and are over after an hour, as others are."""
+    year = 365 * 86400.0
+    ahead = Past(NOW + year, {}, (Cut(NOW - 5, "n", 0), Cut(NOW + year, "n", 1)))
+    assert sane(ahead, NOW) == Past(NOW, {}, (Cut(NOW - 5, "n", 0), Cut(NOW, "n", 1)))
+    assert Memory().of(layout({"past": write_past(ahead)}), NOW).at == NOW
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["at", "cuts", "levels", "node", "number", "x"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON, JSON)
+def test_fault_65_whatever_stands_there(past, history):
+    """Anything at all in the status is read, and what comes of it can be decided with and written."""
+    text = msgspec.json.encode(past).decode(errors="replace")
+    one = layout({"past": text, "history": history})
+    found = Memory().of(one, NOW)
+    assert all(cut.at <= NOW for cut in found.cuts)
+    assert cuts_begun(found) <= 3
+    assert is_readable(layout({"past": write_past(found)}))
