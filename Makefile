@@ -44,9 +44,9 @@ e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBEC
 	@TESSERA_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG))) \
 		$(BIN)/python -m pytest e2e --numprocesses=3 --max-worker-restart=0
 
-e2e-soak: $(READY) ## On a real Kubernetes, kill the DRA driver 200 times, cut cards 20 times while pods come and go, kill 20 leaders of a rollout (18 minutes)
+e2e-soak: $(READY) ## On a real Kubernetes, kill the DRA driver 200 times, cut cards 20 times while pods come and go, kill 20 leaders of a rollout and 20 of the autopilot (20 minutes)
 	@TESSERA_E2E_KILLS=200 TESSERA_E2E_ROUNDS=20 $(BIN)/python -m pytest e2e/test_dra.py e2e/test_real_cards.py -k "killed_at_random or random_layouts"
-	@TESSERA_E2E_NODES=20 TESSERA_E2E_LEADERS=20 $(BIN)/python -m pytest e2e/test_layouts.py -k leaders_are_killed
+	@TESSERA_E2E_NODES=20 TESSERA_E2E_LEADERS=20 $(BIN)/python -m pytest e2e/test_layouts.py e2e/test_autopilot.py -k leaders_are_killed
 
 cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it running
 	@$(BIN)/python -m e2e.cluster up

@@ -40,6 +40,7 @@ _LOGS = Path(__file__).parent.parent / "out" / "e2e-logs"
 _CACHED_LANES = "e2e/lanes"
 #: The lanes of files, by how their names begin, for tests that use a node or no cluster. All others are in `node`.
 _LANES = {
+    "test_autopilot": "dra",  # beside the other tests with cards of the stand-in driver
     "test_capacity": "dra",  # these three are here because this lane would be the shortest
     "test_chart": "control-plane",
     "test_cluster": "dra",

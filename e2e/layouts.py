@@ -72,25 +72,34 @@ def definitions(cluster: Client, folder: Path, **values: Any) -> Iterator[None]:
 
 
 def start_controller(
-    folder: Path, number: int = 0, metrics: str = "none", lease: str = "", line: Line | None = None
+    folder: Path,
+    number: int = 0,
+    metrics: str = "none",
+    lease: str = "",
+    line: Line | None = None,
+    soonest: float | None = None,
 ) -> Running:
-    """`tessera controller --layouts` with the rights that the chart gives it; `lease`: other times of its Lease, `line`: its way to the API server."""
+    """`tessera controller --layouts` with the rights that the chart gives it.
+
+    `lease`: other times of its Lease, `line`: its way to the API server, `soonest`: seconds between two looks of the autopilot.
+    """
     config = folder / "kubeconfig-of-the-controller"
     if line is not None:
         config = line.kubeconfig(folder / f"kubeconfig-{number}")
     options = [f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text"]
     options += [f"--lease={lease}"] if lease else []
+    options += [f"--soonest={soonest}"] if soonest is not None else []
     log = folder / f"controller-{number}.log"
-    module = "e2e.quick_leases" if lease else "tessera"
+    module = "e2e.quick_leases" if lease or soonest is not None else "tessera"
     return Running("controller", *options, f"--metrics-listen={metrics}", log=log, module=module)
 
 
 class Replicas:
     """Two replicas of the controller, whose Lease holds for three seconds. The one that leads is killed and replaced, stopped for a while, or cut off."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, soonest: float | None = None) -> None:
         self.kills = self.stops = self.cuts = 0
-        self._folder = folder
+        self._folder, self._soonest = folder, soonest
         self._started = 0
         self._running: dict[Running, Line] = {}
         self._start()
@@ -100,7 +109,8 @@ class Replicas:
         self._started += 1
         line = Line(self._folder / "kubeconfig-of-the-controller")
         lease = '{"duration": 3, "deadline": 2, "retry": 0.4}'
-        self._running[start_controller(self._folder, self._started, lease=lease, line=line)] = line
+        one = start_controller(self._folder, self._started, lease=lease, line=line, soonest=self._soonest)
+        self._running[one] = line
 
     def __enter__(self) -> Self:
         return self
@@ -172,9 +182,11 @@ def _leads(one: Running) -> bool:
 
 
 @contextmanager
-def kept(cluster: Client, folder: Path, layout: Object, **values: Any) -> Iterator[Callable[[str], str]]:
+def kept(
+    cluster: Client, folder: Path, layout: Object, soonest: float | None = None, **values: Any
+) -> Iterator[Callable[[str], str]]:
     """A MigLayout, and a controller that keeps it; a function that tells the reason of one of its conditions that hold."""
-    with definitions(cluster, folder, **values), start_controller(folder):
+    with definitions(cluster, folder, **values), start_controller(folder, soonest=soonest):
         path = f"{LAYOUTS}/{layout['metadata']['name']}"
         cluster.api.create(LAYOUTS, layout)
         try:

@@ -1,6 +1,6 @@
-"""`tessera controller` with a Lease that holds for a few seconds.
+"""`tessera controller` with a Lease that holds for a few seconds, or an autopilot that looks every second.
 
-One more option, which the command that users have does not need.
+Two more options, which the command that users have does not need.
 """
 
 import json
@@ -10,6 +10,7 @@ import click
 
 from tessera.cli.app import run
 from tessera.cli.controller import command
+from tessera.controller.layouts.auto.demand import SOONEST
 from tessera.controller.leader import LeaseTimes
 
 
@@ -18,5 +19,6 @@ def _lease(_: click.Context, __: click.Parameter, text: str) -> LeaseTimes:
 
 
 if __name__ == "__main__":
-    command.params.append(click.Option(["--lease"], required=True, callback=_lease))
+    command.params.append(click.Option(["--lease"], default="{}", callback=_lease))
+    command.params.append(click.Option(["--soonest"], type=float, default=SOONEST))
     sys.exit(run(sys.argv[1:]))

@@ -13,6 +13,7 @@ from e2e.command import tessera
 from e2e.layouts import LAYOUTS, kept, mig_layout
 from e2e.nvidia import NVML, Driver
 from e2e.nvidia.node import CONFIG, STATE, NvidiaNode
+from e2e.recuts import auto
 from e2e.test_device_plugin import pod
 from e2e.webhook import Webhook, registered
 from tessera.protocol.mig.rollouts import RESULT
@@ -259,3 +260,29 @@ def test_fault_52_a_mig_layout(h200: NvidiaNode, tmp_path: Path) -> None:
         assert h200.devices == {ONE: 2, TWO: 6}
         assert h200.labels[CONFIG].startswith("tessera-")
         assert not cordoned()
+
+
+def test_a_layout_that_follows_demand(h200: NvidiaNode, node_namespace: str, tmp_path: Path) -> None:
+    """A pod waits for a slice that no card has. A MigLayout in mode Auto has mig-manager cut one card, which is idle, and the pod runs; the other card is untouched."""
+    cluster, driver = h200.cluster, h200.driver
+    h200.label(mig_config="all-1g.18gb")
+    h200.wait_for_state("success", config="all-1g.18gb")
+    h200.wait_for_devices({ONE: 14})
+    h200.wait(lambda node: node["metadata"]["labels"].get(ONE + ".count") == "14", what="GFD's labels")
+    before = {card: driver.slices(card) for card in driver.cards}
+    cluster.apply(pod("waits", THREE, 1), namespace=node_namespace)
+    cluster.wait_for_pod_unschedulable("waits", namespace=node_namespace)
+    layout = auto("follows", "none", dryRun=False)
+    layout["spec"]["nodeSelector"] = {"kubernetes.io/hostname": cluster.node_name}
+
+    def results() -> list[str]:
+        status = cluster.api.get(f"{LAYOUTS}/follows").get("status", {})
+        return [row["result"] for row in status.get("autopilot", {}).get("history", ())]
+
+    with kept(cluster, tmp_path, layout, soonest=1.0, migConfigMaps=[h200.config_map]):
+        cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace, timeout=240.0)
+        cluster.wait(lambda: results() == ["Done"], what="the end in the history")
+    assert [driver.slices(card) == before[card] for card in driver.cards].count(True) == 1
+    assert _visible(h200, node_namespace, "waits") in _uuids(driver, "3g.71gb")
+    assert h200.labels[CONFIG].startswith("tessera-")
+    assert not cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["spec"].get("unschedulable")
