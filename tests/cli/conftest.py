@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tessera.cli.app import run
-from tests.kube.conftest import pytest_pyfunc_call  # noqa: F401 # a hook: tests may be coroutines
+from tests.kube.conftest import pytest_pyfunc_call, soon  # noqa: F401 # a hook: tests may be coroutines
 from tests.kube.served import served  # noqa: F401 # a fixture
 
 

@@ -21,7 +21,7 @@ def report(inventory):
     return report_of(inventory, is_any_gpu, with_pods=True, with_rooms=True)
 
 
-async def test_whatever_happens_it_is_what_a_fresh_one_would_be():
+async def test_whatever_happens_it_is_what_a_fresh_one_would_be(soon):
     """Pods are bound, end and go, nodes go, and the watch breaks off: each time the report is that of a fresh inventory."""
     async with (
         asyncio.timeout(20),

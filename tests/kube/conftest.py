@@ -21,3 +21,9 @@ def pytest_pyfunc_call(pyfuncitem):
 
     asyncio.run(run())
     return True
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Who waits after a failure waits for a moment only, and tries again."""
+    monkeypatch.setattr("tessera.kube.clock._FIRST", 0.02)

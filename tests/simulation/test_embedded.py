@@ -24,6 +24,7 @@ from tessera.simulation.node.kubelet import Kubelet
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.table import CONFIGURATION, MOCK, ONE, THREE, TWO, asks, container, pod
 
+pytestmark = pytest.mark.usefixtures("soon")
 CUT_ON_DEMAND = """
 cut:
   dra: true

@@ -5,6 +5,8 @@ import json
 import os
 from contextlib import asynccontextmanager
 
+import pytest
+
 from tessera.core.kubernetes.node import Node
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
@@ -20,6 +22,7 @@ from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
+pytestmark = pytest.mark.usefixtures("soon")
 RESOURCE_QUOTAS = ResourceType("v1", "resourcequotas", "ResourceQuota")
 
 
