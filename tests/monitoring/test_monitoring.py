@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def _used(query: str) -> set[str]:
     return set(re.findall(r"\b(?:gpu_webhook|tessera|kube|apiserver|process)_[a-z_]+\b", query))
 
 
+@cache
 def _defined() -> set[str]:
     """Every metric that there is: those of node and controller as they are shown, the others as the sources name them."""
     controller = ControllerMetrics()
