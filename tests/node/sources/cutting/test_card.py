@@ -197,7 +197,7 @@ def test_fault_49_killed_at_every_call_of_random_changes() -> None:
     Where NVML refuses at that next start, the card is as it was before the first change.
     """
     random_, names, runs, refusals = random.Random(27), set[str](), 0, 0
-    for _ in range(examples(300)):
+    for _ in range(examples(320)):
         before, goal = random_cut(random_), random_cut(random_)
         start = FakeCard().add(*before.instances)
         held = frozenset(random_.sample([*start.instances], random_.randrange(len(start.instances) + 1)))
