@@ -25,7 +25,7 @@ BIG = {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}
 def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     """Gives a layout to nodes of three that answer: how each ended, by name, and what was told meanwhile."""
     served.add(*(node(f"gpu-{number}", BIG, "NVIDIA-H200", layout=LAYOUT) for number in range(3)))
-    monkeypatch.setattr(Attempt, "settles", 0.05)
+    monkeypatch.setattr(Attempt, "settles", 0.02)
 
     def call(layout, *names, at_once=1, timeout=20.0):
         told: list[str] = []

@@ -37,8 +37,8 @@ ME = Owner("ann@host")
 def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     """Gives a layout to nodes of three that answer, each cordoned meanwhile."""
     served.add(*(node(f"gpu-{number}", BIG, "NVIDIA-H200", layout=LAYOUT) for number in range(3)))
-    monkeypatch.setattr(Attempt, "settles", 0.05)
-    monkeypatch.setattr(Alone, "polls", 0.05)
+    monkeypatch.setattr(Attempt, "settles", 0.02)
+    monkeypatch.setattr(Alone, "polls", 0.02)
 
     def call(
         *names,
@@ -196,9 +196,9 @@ def test_another_rollout_on_the_node(roll_out):
 def operated(served, monkeypatch):  # noqa: F811 # the fixture
     """A node that mig-manager cuts gets a layout that has no configuration yet, and is cordoned meanwhile."""
     served.add(mig_manager.node("gpu-0"))
-    for name, seconds in {"settles": 0.05, "pause": 0.05, "between": 1.0}.items():
+    for name, seconds in {"settles": 0.02, "pause": 0.05, "between": 1.0}.items():
         monkeypatch.setattr(Attempt, name, seconds)
-    monkeypatch.setattr(Alone, "polls", 0.05)
+    monkeypatch.setattr(Alone, "polls", 0.02)
 
     def call(timeout=20.0):
         told = list[str]()

@@ -37,10 +37,10 @@ THREES = "3g.40gb=2"
 def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     """Gives a layout to nodes of the operator: how each ended, by name, and what was told meanwhile."""
     served.add(node("gpu-0"), node("gpu-1"))
-    monkeypatch.setattr(Attempt, "settles", 0.05)
+    monkeypatch.setattr(Attempt, "settles", 0.02)
     monkeypatch.setattr(Attempt, "pause", 0.05)
     monkeypatch.setattr(Attempt, "between", 1.0)
-    monkeypatch.setattr(Rollout, "polls", 0.05)
+    monkeypatch.setattr(Rollout, "polls", 0.02)
 
     def call(layout, *names, timeout=20.0, when=None, label=False, interrupted=None):
         told = runner.told = list[str]()

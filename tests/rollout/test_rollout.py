@@ -219,7 +219,7 @@ def test_cluster_lost_half_way(roll_out):
 
 def test_a_node_whose_devices_dra_offers(roll_out, monkeypatch):
     """Its layout is verified by its ResourceSlices, where nothing is allocatable; a refused one is put back."""
-    monkeypatch.setattr("tessera.rollout.attempt.Attempt.polls", 0.05)
+    monkeypatch.setattr("tessera.rollout.attempt.Attempt.polls", 0.02)
     slices = {"metadata": {"name": "s"}, "spec": {"driver": "gpu.tessera.dev", "nodeName": "gpu-0"}}
 
     def offer(text):

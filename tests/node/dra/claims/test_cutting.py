@@ -351,6 +351,7 @@ def test_fault_50_a_call_that_hangs_holds_up_its_card_alone(
 ) -> None:
     """Claims of the card fail with the card's name, those of others are prepared; no other process cuts meanwhile."""
     monkeypatch.setattr(jobs, "Job", Job)
+    monkeypatch.setattr(jobs, "_LOOK", 0.05)
 
     async def story() -> None:
         cards, gate = [FakeCard(0), FakeCard(1)], threading.Event()

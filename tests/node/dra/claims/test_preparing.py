@@ -235,8 +235,9 @@ def test_ill_devices_are_not_handed_out(tmp_path: Path) -> None:
     run(story)
 
 
-def test_the_api_server_is_asked_again(tmp_path: Path) -> None:
+def test_the_api_server_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet would try only after a minute: what passes is waited for inside the call."""
+    monkeypatch.setattr(preparing, "_POLL", 0.01)
 
     async def story() -> None:
         node = Node(tmp_path)
@@ -255,6 +256,7 @@ def test_the_api_server_is_asked_again(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is answered before it is on disk; when there is room again the claim is prepared."""
+    monkeypatch.setattr(preparing, "_POLL", 0.01)
 
     async def story() -> None:
         node = Node(tmp_path)
