@@ -1,23 +1,37 @@
 """The autopilot cuts idle slices anew for what waits, within its limits."""
 
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tessera.core.autopilot.propose import propose
-from tessera.core.autopilot.values import CardSupply, Limits, Past, Want, Why
+from tessera.core.autopilot.values import CardSupply, Cut, Kind, Limits, Past, Proposal, Want, Why
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import Way
 
 H100 = product_named("H100-80GB")
-P1, P2, P3, P4 = map(MigProfile.parse, ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb"))
+P1, P2, P3, P4, P7 = PROFILES = tuple(
+    map(MigProfile.parse, ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"))
+)
 
 
-def card(number: int, *profiles: MigProfile, held: int = 0) -> CardSupply:
+def card(number: int, *profiles: MigProfile, held: int = 0, way: Way = Way.ANNOTATION) -> CardSupply:
     """A card cut so, whose last devices are held."""
     layout = CardLayout.cut(H100, profiles)
-    return CardSupply("node-0", number, layout, layout.instances[len(layout.instances) - held :])
+    return CardSupply("node-0", number, layout, layout.instances[len(layout.instances) - held :], way)
 
 
 def want(profile: MigProfile, since: float = 0.0) -> Want:
     return Want(profile, "team", since)
+
+
+def whys(proposal: Proposal) -> list[tuple[MigProfile, int, Why]]:
+    return [(one.profile, one.number, one.why) for one in proposal.refusals]
 
 
 def test_idle_slices_make_room_for_what_waits() -> None:
@@ -28,17 +42,56 @@ def test_idle_slices_make_room_for_what_waits() -> None:
     assert {*here.held} <= {*recut.after.instances}
     assert dict(recut.serves) == {P4: 1}
     assert dict(recut.takes) == {P1: 4}
+    assert recut.reason.startswith("makes room for 1 × 4g.40gb; idle 4 × 1g.10gb go (worth ")
 
 
-def test_what_is_held_makes_no_room() -> None:
-    """Where all is held, the want is refused with the reason."""
-    proposal = propose([want(P4)], [card(0, *[P1] * 7, held=7)], Past(), Limits(), 100.0)
-    assert not proposal.recuts
-    assert [(one.profile, one.number, one.why) for one in proposal.refusals] == [(P4, 1, Why.NO_ROOM)]
+def test_one_card_serves_several() -> None:
+    """A card is cut once for all that it can serve."""
+    [recut] = propose([want(P4), want(P3)], [card(0, *[P1] * 7)], Past(), Limits(), 100.0).recuts
+    assert dict(recut.serves) == {P3: 1, P4: 1}
+
+
+def test_the_rest_of_a_card_is_cut_for_what_demand_has_been() -> None:
+    """What a re-cut leaves beside what it serves goes to what was in use lately, not to what was not."""
+    cards = [card(0, P4, P3), *(card(number, *[P1] * 7, held=7) for number in (1, 2, 3))]
+    [recut] = propose([want(P2)], cards, Past(), Limits(), 100.0).recuts
+    assert recut.after.counts == {P1: 5, P2: 1}, "nobody asked for 3g or 4g"
+
+
+@pytest.mark.parametrize(
+    ("cards", "past", "limits", "why"),
+    [
+        ([card(0, *[P1] * 7, held=7)], Past(), Limits(), Why.NO_ROOM),
+        ([card(0, P3, P3, held=1, way=Way.MIG_MANAGER)], Past(), Limits(), Why.NO_ROOM),
+        ([replace(card(0, P7), fixed="a rollout")], Past(), Limits(), Why.NO_ROOM),
+        ([card(0, *[P1] * 7)], Past(), Limits(minimum={P1: 5}), Why.MINIMUM),
+        ([card(0, *[P1] * 7)], Past(), Limits(maximum={P4: 0}), Why.MAXIMUM),
+        ([CardSupply("n", 0, CardLayout(H100, mig_enabled=False))], Past(), Limits(keep_whole=1), Why.KEEP_WHOLE),
+        ([card(0, *[P1] * 7)], Past(cuts=(Cut(0.0, "node-0", 0),)), Limits(), Why.COOL_DOWN),
+        ([card(0, *[P1] * 7)], Past(cuts=(Cut(-3000.0, "x", 0),)), Limits(recuts_per_hour=1), Why.BUDGET),
+        ([card(0, *[P1] * 7)], Past(cuts=(Cut(1e9, "x", 0),)), Limits(recuts_per_hour=1), Why.BUDGET),
+    ],
+)  # fmt: skip
+def test_what_gets_no_room_and_why(cards: list[CardSupply], past: Past, limits: Limits, why: Why) -> None:
+    """A want that gets no room is refused, with the reason."""
+    proposal = propose([want(P4)], cards, past, limits, 100.0)
+    assert (proposal.recuts, whys(proposal)) == ((), [(P4, 1, why)])
+
+
+def test_what_demand_has_been_is_worth_more_than_one_pod() -> None:
+    """An idle device that was in use all day is not taken for one young pod of which many devices come free."""
+    busy = [card(number, *[P1] * 7, held=7) for number in range(8)]
+    here = card(9, P4, P3, held=1)  # the 4g is idle for the moment
+    idle = replace(here, held=here.layout.instances[1:])
+    day = {str(P4): (3.0, 12.0), str(P1): (56.0, 3136.0), str(P3): (1.0, 1.0)}
+    proposal = propose([want(P1, 99.0)], [*busy, idle], Past(99.0, day), Limits(), 100.0)
+    assert whys(proposal) == [(P1, 1, Why.NOT_WORTH_IT)]
+    old = propose([want(P1, 99.0)] * 8, [*busy, idle], Past(99.0, day), Limits(), 100.0)
+    assert sum(one.serves[P1] for one in old.recuts) == 4, "many that wait outweigh it"
 
 
 def test_the_budget_holds() -> None:
-    """Re-cuts of the last hour count against the budget."""
+    """Re-cuts of the last hour count against the budget, also those of a clock that was ahead."""
     cards = [card(number, *[P1] * 7) for number in range(3)]
     limits = Limits(recuts_per_hour=1, cool_down=0)
     first = propose([want(P4)] * 3, cards, Past(), limits, 100.0)
@@ -46,3 +99,102 @@ def test_the_budget_holds() -> None:
     again = propose([want(P4)] * 3, cards, first.past.after(first.recuts, 100.0), limits, 3000.0)
     assert not again.recuts
     assert len(propose([want(P4)] * 3, cards, again.past, limits, 3800.0).recuts) == 1
+    ahead = propose([want(P4)] * 3, cards, first.past.after(first.recuts, 1e9), limits, 3000.0)
+    assert len(propose([want(P4)] * 3, cards, ahead.past, limits, 6700.0).recuts) == 1
+
+
+def test_a_flood_of_one_namespace() -> None:
+    """A namespace counts with its part alone: the others' wants are served in turns with it, and it does not shape what is expected."""
+    cards = [card(number, *[P1] * 7) for number in range(4)]
+    flood = [Want(P4, "flood", 0.0, number=100_000)]
+    proposal = propose([*flood, Want(P4, "team", 50.0)], cards, Past(), Limits(recuts_per_hour=2), 100.0)
+    assert (P4, 100_000 - 8, Why.NAMESPACE) in whys(proposal)
+    assert proposal.past.levels[str(P4)][0] == 9
+    alone = propose([*flood, Want(P3, "team", 50.0)], cards, Past(), Limits(), 100.0)
+    assert sum(one.serves.get(P3, 0) for one in alone.recuts) == 1
+
+
+def test_what_others_wrote_into_the_memory() -> None:
+    """Numbers that cannot be right are forgotten."""
+    broken = {str(P4): (float("nan"), 1.0), str(P1): (1e300, 1e300), str(P2): (1.0,), "x": (5.0, 1.0)}
+    past = propose([want(P4)], [card(0, *[P1] * 7)], Past(0.0, broken), Limits(), 100.0).past
+    assert {name: round(level[0], 3) for name, level in past.levels.items()} == {str(P1): 0.0, str(P4): 1.0}
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[list[Want], list[CardSupply], Past, Limits]:
+    cards: list[CardSupply] = []
+    for number in range(draw(st.integers(1, 4))):
+        profiles: list[MigProfile] = []
+        for profile in draw(st.lists(st.sampled_from(PROFILES), max_size=5)):
+            try:
+                CardLayout.cut(H100, [*profiles, profile])
+            except ValueError:
+                continue
+            profiles.append(profile)
+        one = CardLayout.cut(H100, profiles)
+        held = tuple(some for some in one.instances if draw(st.booleans()))
+        way = draw(st.sampled_from([Way.ANNOTATION, Way.MIG_MANAGER]))
+        layout = one if bool(profiles) or draw(st.booleans()) else CardLayout(H100, mig_enabled=False)
+        fixed = draw(st.sampled_from(["", "", "a rollout"]))
+        cards.append(
+            CardSupply(f"node-{number % 2}", number, layout, held, way, frozenset({0, number}), fixed)
+        )
+    some = st.builds(
+        Want,
+        st.sampled_from(PROFILES),
+        st.sampled_from(["a", "b"]),
+        st.floats(0, 1000),
+        st.integers(0, 3),
+        st.integers(-1, 1),
+        st.sampled_from(Kind),
+        st.integers(1, 30),
+    )
+    counts = st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 9), max_size=2)
+    limits = Limits(draw(counts), draw(counts), draw(st.integers(0, 2)), draw(st.integers(1, 4)), 600.0)
+    cuts = draw(
+        st.lists(st.builds(Cut, st.floats(-5000, 1200), st.just("node-0"), st.integers(0, 3)), max_size=3)
+    )
+    return (
+        draw(st.lists(some, max_size=6)),
+        cards,
+        Past(draw(st.none() | st.floats(0, 1000)), {}, tuple(cuts)),
+        limits,
+    )
+
+
+@given(situations())
+def test_laws(given_: tuple[list[Want], list[CardSupply], Past, Limits]) -> None:
+    """What is held stays; limits, budget and cool-down hold; no card is cut twice; every want is served or refused, and none twice."""
+    wants, cards, past, limits = given_
+    now = 1000.0
+    proposal = propose(wants, cards, past, limits, now)
+    by_number = {one.number: one for one in cards}
+    there = Counter(one.profile for card in cards for one in card.layout.instances)
+    then = Counter(there)
+    assert len({one.number for one in proposal.recuts}) == len(proposal.recuts)
+    for one in proposal.recuts:
+        before = by_number[one.number]
+        assert not before.fixed
+        assert {*before.held} <= {*one.after.instances}
+        assert not (before.way is Way.MIG_MANAGER and before.held)
+        assert not any(
+            cut.number == one.number and now - cut.at < 600 for cut in past.cuts if cut.node == one.node
+        )
+        then.update(one.after.counts)
+        then.subtract(one.before.counts)
+        assert all(one.after.counts[profile] >= number for profile, number in one.serves.items())
+    assert all(then[one] >= min(there[one], least) for one, least in limits.minimum.items())
+    assert all(then[one] <= max(there[one], most) for one, most in limits.maximum.items())
+    whole = sum(not card.layout.mig_enabled for card in cards)
+    assert whole - sum(not one.before.mig_enabled for one in proposal.recuts) >= min(whole, limits.keep_whole)
+    spent = sum(now - cut.at < 3600 for cut in past.cuts)
+    assert len(proposal.recuts) <= max(0, limits.recuts_per_hour - spent)
+    asked, told = Counter[MigProfile](), Counter[MigProfile]()
+    for one_want in wants:
+        asked[one_want.profile] += one_want.number
+    for one in proposal.recuts:
+        told.update(one.serves)
+    for refusal in proposal.refusals:
+        told[refusal.profile] += refusal.number
+    assert told == asked

@@ -10,6 +10,9 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 from tessera.core.planning.kinds import ANYWHERE
 
+Level = tuple[float, float]  # of a profile's demand: the mean, and the mean of the square
+Levels = Mapping[str, tuple[float, ...]]  # by the profile's name, as they were stored
+
 
 class Kind(StrEnum):
     """How a want shows."""
@@ -29,6 +32,7 @@ class Why(StrEnum):
     MAXIMUM = "maximum"
     KEEP_WHOLE = "keep-whole"
     NOT_WORTH_IT = "not-worth-it"
+    NAMESPACE = "namespace"  # one namespace wants more than it may count
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class Past:
     """All that the autopilot remembers: plain numbers, few of them."""
 
     at: float | None = None  # when it last looked; None: never
-    levels: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # profile's name → what was wanted
+    levels: Levels = field(default_factory=dict)  # what demand has been
     cuts: tuple[Cut, ...] = ()  # within the last hour or the cool-down, oldest first
 
     def after(self, recuts: "Iterable[Recut]", now: float) -> "Past":
@@ -100,8 +104,8 @@ class Recut:
     after: CardLayout
     serves: Mapping[MigProfile, int]  # wants that it makes room for
     takes: Mapping[MigProfile, int]  # idle devices that go
-    gain: float
-    cost: float
+    gain: float  # what it serves: the pods' part of the devices that would have to come free first, weighted
+    cost: float  # how many devices more are expected to be lacking at a time
     reason: str  # one sentence
 
 

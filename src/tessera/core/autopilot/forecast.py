@@ -1,0 +1,48 @@
+"""What is expected of a profile's demand: that it stays as it has been lately.
+
+Demand is how many devices are in use and wanted at a moment. Of each profile two numbers are kept: the mean of its demand and the mean of its
+square. Older moments count less and less.
+"""
+
+from collections.abc import Mapping
+from math import erfc, exp, isfinite, pi, sqrt
+from typing import Final
+
+from tessera.core.autopilot.values import Level, Levels
+
+MEMORY: Final = (
+    12 * 3600.0
+)  # seconds after which a moment counts a third: short enough to follow a day, long enough to remember its other half
+_CERTAIN: Final = 0.5  # devices: no demand is known better than this
+_FORGOTTEN: Final = 0.01  # devices: a profile that nobody uses is no longer kept below this mean
+_LARGEST: Final = 1e6  # devices: whatever stands in a status beyond that is not ours
+
+
+def remembered(levels: Levels, demand: Mapping[str, int], seconds: float | None) -> dict[str, Level]:
+    """What is kept after so many seconds, with this demand by the profile's name; None: nothing was kept before."""
+    fades = 1.0 if seconds is None else exp(-max(0.0, seconds) / MEMORY)
+    found = {}
+    for name in sorted({*levels, *demand}):
+        now = float(demand.get(name, 0))
+        # of a profile that is new nothing is known: its demand is taken to vary as that of independent pods does
+        mean, square = _sound(levels.get(name)) or (now, now * now + now)
+        mean, square = mean * fades + now * (1 - fades), square * fades + now * now * (1 - fades)
+        if mean >= _FORGOTTEN or name in demand:
+            found[name] = (mean, square)
+    return found
+
+
+def lacking(level: Level, count: float) -> float:
+    """How many devices are expected to be lacking at a time, where there are so many. Demand is taken to be normally distributed."""
+    mean, square = level
+    spread = sqrt(max(square - mean * mean, _CERTAIN**2))
+    far = (count - mean) / spread
+    return spread * exp(-far * far / 2) / sqrt(2 * pi) - (count - mean) * erfc(far / sqrt(2)) / 2
+
+
+def _sound(level: tuple[float, ...] | None) -> Level | None:
+    """What was kept of a profile, if it can be right: a status can be edited."""
+    if level is None or len(level) != 2 or not all(map(isfinite, level)):
+        return None
+    mean, square = level
+    return (mean, square) if 0 <= mean <= _LARGEST and square >= mean * mean * 0.999 else None

@@ -1,0 +1,84 @@
+"""How a card could be cut beside what is held on it, and what is still within reach then. All of it depends on the geometry alone, so it is kept."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout
+from tessera.core.mig.placement import Instance, Pattern, Wish, maximal_patterns, place
+from tessera.core.mig.profile import MigProfile
+
+Held = tuple[Instance, ...]
+Profiles = tuple[MigProfile, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """One way to cut a card."""
+
+    after: CardLayout
+    change: Mapping[MigProfile, int]  # devices more, or fewer, of each profile that changes
+
+
+def profiles_of(product: Product, profiles: Iterable[MigProfile]) -> Profiles:
+    """Those that a card of this product can be cut into."""
+    return tuple(one for one in profiles if product.shape(one) is not None)
+
+
+@lru_cache(maxsize=1 << 14)
+def options(before: CardLayout, held: Held, profiles: Profiles) -> tuple[Option, ...]:
+    """All ways to cut a card so that nothing more fits; what is held stays, and so do idle devices wherever that is possible."""
+    product, had, kept = before.product, before.counts, Counter(one.profile for one in held)
+    idle = [one for one in before.instances if one not in held]
+    found = []
+    for pattern in maximal_patterns(product, held, profiles, _most(product, profiles)):
+        then = Counter(dict(zip(profiles, pattern, strict=True))) + kept
+        change = {one: then[one] - had.get(one, 0) for one in {*then, *had} if then[one] != had.get(one, 0)}
+        if any(more > 0 for more in change.values()):
+            new = [Wish(one) for one, count in zip(profiles, pattern, strict=True) for _ in range(count)]
+            after = CardLayout.cut(product, [*_fixed(held), *new], idle)
+            found.append(Option(after, dict(sorted(change.items()))))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1 << 16)
+def reach(product: Product, held: Held, profiles: Profiles) -> tuple[int, ...]:
+    """How many devices of each profile fit beside what is held, of each alone."""
+    return tuple([_fitting(product, held, one) for one in profiles])
+
+
+@lru_cache(maxsize=1 << 16)
+def reach_then(
+    after: CardLayout, held: Held, served: tuple[tuple[MigProfile, int], ...], profiles: Profiles
+) -> tuple[int, ...]:
+    """The same when pods have taken these of the card's devices: each the one that leaves most within reach, as the device plugin prefers."""
+    for profile, count in served:
+        for _ in range(count):
+            free = [one for one in after.instances if one.profile == profile and one not in held]
+            held = max(
+                (by_position((*held, one)) for one in free),
+                key=lambda some: sum(reach(after.product, some, profiles)),
+            )
+    return reach(after.product, held, profiles)
+
+
+def by_position(some: Iterable[Instance]) -> Held:
+    return tuple(sorted(some, key=lambda one: one.position))
+
+
+def _fitting(product: Product, held: Held, profile: MigProfile) -> int:
+    (most,) = _most(product, (profile,))
+    for count in range(most, 0, -1):
+        if place(product, [*_fixed(held), *[Wish(profile)] * count]) is not None:
+            return count
+    return 0
+
+
+def _most(product: Product, profiles: Profiles) -> Pattern:
+    return tuple(shape.most if (shape := product.shape(one)) else 0 for one in profiles)
+
+
+def _fixed(held: Held) -> list[Wish]:
+    return [Wish(one.profile, one.position, one.size) for one in held]

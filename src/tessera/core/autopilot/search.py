@@ -1,0 +1,233 @@
+"""The search for re-cuts that are worth it."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from tessera.core.autopilot import forecast
+from tessera.core.autopilot.options import (
+    Held,
+    Option,
+    Profiles,
+    by_position,
+    options,
+    profiles_of,
+    reach,
+    reach_then,
+)
+from tessera.core.autopilot.values import CardSupply, Level, Limits, Past, Recut, Want
+from tessera.core.autopilot.wanted import Queue, demand_of, wanted
+from tessera.core.mig.layout import CardLayout
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import Way, profile_counts
+from tessera.core.text import counts_in_words
+
+_URGENT: Final = (
+    3.0  # how much a pod that waits counts beside what is expected; found by trying (benchmarks/autopilot.py)
+)
+_LONGEST: Final = 2.0  # times that a device is in use: no pod is taken to wait longer
+_IDLE: Final = 0.05  # how much an idle device counts that can be cut again when it is wanted
+_WHOLE: Final = 0.5  # what a whole GPU that goes costs: nobody tells how many are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cards that are alike: cut alike, with the same devices held."""
+
+    layout: CardLayout
+    held: Held
+    way: Way
+    queues: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    option: Option
+    serves: Mapping[MigProfile, list[int]]  # which of the wants
+    reached: Mapping[MigProfile, int]  # devices more, or fewer, within reach
+    gain: float
+    cost: float
+
+    @property
+    def value(self) -> float:
+        return self.gain - self.cost
+
+
+class Search:
+    """What is wanted, what there is, and what is within reach, while cards are chosen."""
+
+    def __init__(
+        self, wants: Sequence[Want], cards: Sequence[CardSupply], past: Past, limits: Limits, now: float
+    ) -> None:
+        self.limits = limits
+        self.there = Counter(one.profile for card in cards for one in card.layout.instances)
+        self.whole = sum(not card.layout.mig_enabled for card in cards)
+        self.demand = demand_of(wants, cards)
+        found = wanted(wants, self.there.total(), now)
+        self.queues, self.beyond = dict(found.queues), found.beyond
+        counted = {
+            str(profile): one.in_use + (len(queue.wants) if (queue := self.queues.get(profile)) else 0)
+            for profile, one in self.demand.items()
+        }
+        self.levels = forecast.remembered(past.levels, counted, None if past.at is None else now - past.at)
+        self.profiles: Profiles = tuple(self.demand)
+        self._within = Counter(
+            dict(zip(self.demand, (one.in_use for one in self.demand.values()), strict=True))
+        )
+        self._reach: dict[Group, dict[MigProfile, int]] = {}
+        for group, number in Counter(map(self.group, cards)).items():
+            for profile, more in self._reached(group).items():
+                self._within[profile] += more * number
+
+    @staticmethod
+    def group(card: CardSupply) -> Group:
+        return Group(card.layout, by_position(card.held), card.way, card.queues)
+
+    def recuts(self, groups: Mapping[Group, list[CardSupply]], budget: int) -> Iterator[Recut]:
+        """The best re-cuts, one after the other."""
+        best = [
+            (-choice.value, number) for number, group in enumerate(groups) if (choice := self._best(group))
+        ]
+        heapify(best)
+        every, nodes = [*groups.items()], set[str]()
+        while best and budget > 0:
+            _, number = heappop(best)
+            group, cards = every[number]
+            choice = self._best(group)  # others were cut since
+            if choice is None:
+                continue
+            if best and -choice.value > best[0][0]:
+                heappush(best, (-choice.value, number))
+                continue
+            # a node that is cordoned anyway comes first
+            card = next((one for one in cards if one.node in nodes), cards[0])
+            cards.remove(card)
+            nodes.add(card.node)
+            budget -= 1
+            yield self._take(card, choice)
+            if cards and (choice := self._best(group)):
+                heappush(best, (-choice.value, number))
+
+    def choices(self, group: Group) -> Iterator[Option]:
+        """The ways to cut such a card that bring something that is wanted."""
+        if group.way is Way.MIG_MANAGER and group.held:
+            return  # mig-manager clears a card before it cuts it
+        for option in options(group.layout, group.held, profiles_of(group.layout.product, self.profiles)):
+            if any(more > 0 and profile in self.queues for profile, more in option.change.items()):
+                yield option
+
+    def judged(self, group: Group, option: Option) -> _Choice | None:
+        """What a way to cut such a card serves and takes; None: it serves nobody."""
+        serves = {
+            profile: found
+            for profile, more in option.change.items()
+            if more > 0 and (queue := self.queues.get(profile)) and (found := queue.on(group.queues, more))
+        }
+        if not serves:
+            return None
+        gain = sum(self._gain(profile, self.queues[profile], some) for profile, some in serves.items())
+        before, then = self._reached(group), self._reached_then(group, option, serves)
+        reached = {
+            profile: more
+            for profile in before
+            if (more := then[profile] + len(serves.get(profile, ())) - before[profile])
+        }
+        cost = _WHOLE if not group.layout.mig_enabled else 0.0
+        cost += sum(self._lacking(profile, self._within[profile], more) for profile, more in reached.items())
+        cost += _IDLE * sum(self._lacking(one, self.there[one], more) for one, more in option.change.items())
+        return _Choice(option, serves, reached, _URGENT * gain, cost)
+
+    def forbidden(self, group: Group, option: Option) -> str:
+        """Which of the limits forbids it: `minimum`, `maximum`, `keep-whole`; empty: none."""
+        if not group.layout.mig_enabled and self.whole <= self.limits.keep_whole:
+            return "keep-whole"
+        for profile, more in option.change.items():
+            number = self.there[profile] + more
+            if more < 0 and number < self.limits.minimum.get(profile, 0):
+                return "minimum"
+            if more > 0 and number > self.limits.maximum.get(profile, number):
+                return "maximum"
+        return ""
+
+    def _best(self, group: Group) -> _Choice | None:
+        found = [
+            choice
+            for option in self.choices(group)
+            if not self.forbidden(group, option)
+            and (choice := self.judged(group, option)) is not None
+            and choice.value > 0
+        ]
+        return max(found, key=lambda one: one.value, default=None)
+
+    def _take(self, card: CardSupply, choice: _Choice) -> Recut:
+        serves = {profile: len(some) for profile, some in choice.serves.items()}
+        takes = {profile: -more for profile, more in choice.option.change.items() if more < 0}
+        for profile, some in choice.serves.items():
+            left = self.queues[profile].without(some)
+            self.queues[profile] = left
+            if not left.wants:
+                del self.queues[profile]
+        self.there.update(choice.option.change)
+        self._within.update(choice.reached)
+        self.whole -= not card.layout.mig_enabled
+        return Recut(
+            card.node,
+            card.number,
+            card.layout,
+            choice.option.after,
+            serves,
+            takes,
+            choice.gain,
+            max(0.0, choice.cost),
+            _reason(serves, takes, choice),
+        )
+
+    def _gain(self, profile: MigProfile, queue: Queue, some: Sequence[int]) -> float:
+        """What wants that are served would else wait, in the time that a device is in use: the last of so many waits for as many to come free."""
+        waits, there = len(queue.wants), self.there[profile]
+        return sum(
+            queue.weights[index] * (min(_LONGEST, (waits - number) / there) if there else _LONGEST)
+            for number, index in enumerate(some)
+        )
+
+    def _lacking(self, profile: MigProfile, count: int, more: int) -> float:
+        """How many devices more are expected to be lacking at a time, with so many more than now."""
+        level: Level = self.levels[str(profile)]
+        return forecast.lacking(level, count + more) - forecast.lacking(level, count)
+
+    def _reached(self, group: Group) -> dict[MigProfile, int]:
+        """How many devices more such a card could have of each profile, of each alone; mig-manager cuts no card on which one is held."""
+        found = self._reach.get(group)
+        if found is None:
+            if group.way is Way.MIG_MANAGER and group.held:
+                idle = Counter(one.profile for one in group.layout.instances if one not in group.held)
+                found = {one: idle[one] for one in self.profiles}
+            else:
+                mine = profiles_of(group.layout.product, self.profiles)
+                found = dict.fromkeys(self.profiles, 0)
+                found.update(zip(mine, reach(group.layout.product, group.held, mine), strict=True))
+            self._reach[group] = found
+        return found
+
+    def _reached_then(
+        self, group: Group, option: Option, serves: Mapping[MigProfile, Sequence[int]]
+    ) -> dict[MigProfile, int]:
+        found = dict.fromkeys(self.profiles, 0)
+        if group.way is Way.MIG_MANAGER:
+            found.update(option.after.counts)
+            for profile, some in serves.items():
+                found[profile] -= len(some)
+            return found
+        mine = profiles_of(group.layout.product, self.profiles)
+        served = tuple((profile, len(some)) for profile, some in serves.items())
+        found.update(zip(mine, reach_then(option.after, group.held, served, mine), strict=True))
+        return found
+
+
+def _reason(serves: Mapping[MigProfile, int], takes: Mapping[MigProfile, int], choice: _Choice) -> str:
+    reason = f"makes room for {counts_in_words(profile_counts(serves).items())}"
+    if takes:
+        reason += f"; idle {counts_in_words(profile_counts(takes).items())} go"
+    return f"{reason} (worth {choice.gain:.2f}, costs {max(0.0, choice.cost):.2f})"

@@ -1,0 +1,98 @@
+"""What is wanted, in the order in which it is served, and how much each want counts. No namespace counts for more than its part."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tessera.core.autopilot.values import CardSupply, Kind, ProfileDemand, Want
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.kinds import ANYWHERE
+
+_FEW: Final = 8  # devices of a profile that every namespace may want
+_PART: Final = 4  # beyond them: a quarter of all devices
+_AGE: Final = 6 * 3600.0  # seconds after which a want counts twice, and so on
+_OLDEST: Final = 24 * 3600.0
+_FELL_BACK: Final = 0.25  # such a pod runs; only who comes after it gets the device
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Wants of one profile that count, device by device, the first to be served first."""
+
+    wants: tuple[Want, ...]
+    weights: tuple[float, ...]
+
+    def without(self, served: Iterable[int]) -> "Queue":
+        gone = {*served}
+        left = [index for index in range(len(self.wants)) if index not in gone]
+        return Queue(tuple(self.wants[one] for one in left), tuple(self.weights[one] for one in left))
+
+    def on(self, queues: frozenset[int], most: int) -> list[int]:
+        """The first so many that devices on these nodes serve."""
+        found: list[int] = []
+        for index, want in enumerate(self.wants):
+            if len(found) == most:
+                break
+            if want.queue == ANYWHERE or want.queue in queues:
+                found.append(index)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    queues: Mapping[MigProfile, Queue]
+    beyond: Mapping[MigProfile, int]  # devices that do not count: their namespaces want too many
+
+
+def wanted(wants: Sequence[Want], devices: int, now: float) -> Wanted:
+    """Wants in order: by priority, then in turns of the namespaces, the oldest first. `devices`: how many there are."""
+    most = max(_FEW, devices // _PART)
+    counted = Counter[tuple[str, MigProfile]]()
+    turns = Counter[tuple[str, int]]()
+    beyond = Counter[MigProfile]()
+    ordered = []
+    for want in sorted(wants, key=lambda one: (-one.priority, one.since)):
+        key = want.namespace, want.profile
+        number = min(want.number, most - counted[key])
+        counted[key] += number
+        beyond[want.profile] += want.number - number
+        for _ in range(number):
+            turn = turns[want.namespace, want.priority]
+            turns[want.namespace, want.priority] += 1
+            ordered.append(((-want.priority, turn, want.since), replace(want, number=1)))
+    ordered.sort(key=lambda one: one[0])
+    queues: dict[MigProfile, list[Want]] = {}
+    for _, want in ordered:
+        queues.setdefault(want.profile, []).append(want)
+    return Wanted(
+        {one: Queue(tuple(some), tuple(_weight(want, now) for want in some)) for one, some in queues.items()},
+        +beyond,
+    )
+
+
+def demand_of(wants: Sequence[Want], cards: Sequence[CardSupply]) -> dict[MigProfile, ProfileDemand]:
+    """How many devices of each profile are wanted, and how many there are; the smallest profile first."""
+    counts = {kind: Counter[MigProfile]() for kind in Kind}
+    for want in wants:
+        counts[want.kind][want.profile] += want.number
+    held, every = Counter[MigProfile](), Counter[MigProfile]()
+    for card in cards:
+        held.update([one.profile for one in card.held])
+        every.update([one.profile for one in card.layout.instances])
+    return {
+        profile: ProfileDemand(
+            counts[Kind.WAITING][profile],
+            counts[Kind.FELL_BACK][profile],
+            counts[Kind.REJECTED][profile],
+            held[profile],
+            every[profile] - held[profile],
+        )
+        for profile in sorted({*every, *(want.profile for want in wants)})
+    }
+
+
+def _weight(want: Want, now: float) -> float:
+    age = 1 + min(max(0.0, now - want.since), _OLDEST) / _AGE
+    priority = 2.0 if want.priority > 0 else 0.5 if want.priority < 0 else 1.0
+    return age * priority * (_FELL_BACK if want.kind is Kind.FELL_BACK else 1.0)
