@@ -1,4 +1,4 @@
-"""Which idle slices to cut anew for what waits.
+"""Which idle slices to re-cut for what waits.
 
 A re-cut is worth what it serves less what it takes. What it serves: a pod that waits would else wait until a device of its size comes free, the longer
 the fewer there are. What it takes: room that other pods are expected to need, by what demand has been (`forecast`). The best re-cut

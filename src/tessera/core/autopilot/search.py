@@ -17,7 +17,7 @@ from tessera.core.autopilot.options import (
     reach,
     reach_then,
 )
-from tessera.core.autopilot.values import CardSupply, Level, Limits, Past, Recut, Want
+from tessera.core.autopilot.values import CardSupply, Limits, Past, Recut, Want
 from tessera.core.autopilot.wanted import Queue, demand_of, wanted
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.profile import MigProfile
@@ -32,14 +32,18 @@ _IDLE: Final = 0.05  # how much an idle device counts that can be cut again when
 _WHOLE: Final = 0.5  # what a whole GPU that goes costs: nobody tells how many are wanted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Cards that are alike: cut alike, with the same devices held."""
+    """Cards that are alike: cut alike, with the same devices held. One object for each, so they are compared by identity."""
 
     layout: CardLayout
     held: Held
     way: Way
     queues: frozenset[int]
+    profiles: Profiles  # that its product has
+    options: tuple[Option, ...]
+    within: Mapping[MigProfile, int]  # devices more that such a card could have, of each profile alone
+    then: dict[object, Mapping[MigProfile, int]]  # the same after an option, by what that serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +80,33 @@ class Search:
         self._within = Counter(
             dict(zip(self.demand, (one.in_use for one in self.demand.values()), strict=True))
         )
-        self._reach: dict[Group, dict[MigProfile, int]] = {}
+        self._lacking_with: dict[tuple[MigProfile, int], float] = {}
+        self._groups: dict[object, Group] = {}
         for group, number in Counter(map(self.group, cards)).items():
-            for profile, more in self._reached(group).items():
+            for profile, more in group.within.items():
                 self._within[profile] += more * number
 
-    @staticmethod
-    def group(card: CardSupply) -> Group:
-        return Group(card.layout, by_position(card.held), card.way, card.queues)
+    def group(self, card: CardSupply) -> Group:
+        """The cards that are like this one."""
+        same = id(card.layout), id(card.held), card.way, card.queues  # cards are there as long as the search
+        found = self._groups.get(same)
+        if found is None:
+            held = by_position(card.held)
+            alike = card.layout, held, card.way, card.queues
+            found = self._groups.get(alike) or self._new(card, held)
+            self._groups[same] = self._groups[alike] = found
+        return found
+
+    def _new(self, card: CardSupply, held: Held) -> Group:
+        product, layout = card.layout.product, card.layout
+        mine = profiles_of(product, self.profiles)
+        if (
+            card.way is Way.MIG_MANAGER and held
+        ):  # which clears a card before it cuts it: so it cuts none of these
+            idle = Counter(one.profile for one in layout.instances if one not in held)
+            return Group(layout, held, card.way, card.queues, mine, (), idle, {})
+        within = dict(zip(mine, reach(product, held, mine), strict=True))
+        return Group(layout, held, card.way, card.queues, mine, options(layout, held, mine), within, {})
 
     def recuts(self, groups: Mapping[Group, list[CardSupply]], budget: int) -> Iterator[Recut]:
         """The best re-cuts, one after the other."""
@@ -112,9 +135,7 @@ class Search:
 
     def choices(self, group: Group) -> Iterator[Option]:
         """The ways to cut such a card that bring something that is wanted."""
-        if group.way is Way.MIG_MANAGER and group.held:
-            return  # mig-manager clears a card before it cuts it
-        for option in options(group.layout, group.held, profiles_of(group.layout.product, self.profiles)):
+        for option in group.options:
             if any(more > 0 and profile in self.queues for profile, more in option.change.items()):
                 yield option
 
@@ -128,12 +149,8 @@ class Search:
         if not serves:
             return None
         gain = sum(self._gain(profile, self.queues[profile], some) for profile, some in serves.items())
-        before, then = self._reached(group), self._reached_then(group, option, serves)
-        reached = {
-            profile: more
-            for profile in before
-            if (more := then[profile] + len(serves.get(profile, ())) - before[profile])
-        }
+        then = _within_then(group, option, serves)
+        reached = {profile: more for profile, old in group.within.items() if (more := then[profile] - old)}
         cost = _WHOLE if not group.layout.mig_enabled else 0.0
         cost += sum(self._lacking(profile, self._within[profile], more) for profile, more in reached.items())
         cost += _IDLE * sum(self._lacking(one, self.there[one], more) for one, more in option.change.items())
@@ -194,36 +211,33 @@ class Search:
 
     def _lacking(self, profile: MigProfile, count: int, more: int) -> float:
         """How many devices more are expected to be lacking at a time, with so many more than now."""
-        level: Level = self.levels[str(profile)]
-        return forecast.lacking(level, count + more) - forecast.lacking(level, count)
+        return self._lacking_at(profile, count + more) - self._lacking_at(profile, count)
 
-    def _reached(self, group: Group) -> dict[MigProfile, int]:
-        """How many devices more such a card could have of each profile, of each alone; mig-manager cuts no card on which one is held."""
-        found = self._reach.get(group)
+    def _lacking_at(self, profile: MigProfile, count: int) -> float:
+        found = self._lacking_with.get((profile, count))
         if found is None:
-            if group.way is Way.MIG_MANAGER and group.held:
-                idle = Counter(one.profile for one in group.layout.instances if one not in group.held)
-                found = {one: idle[one] for one in self.profiles}
-            else:
-                mine = profiles_of(group.layout.product, self.profiles)
-                found = dict.fromkeys(self.profiles, 0)
-                found.update(zip(mine, reach(group.layout.product, group.held, mine), strict=True))
-            self._reach[group] = found
+            found = forecast.lacking(self.levels[str(profile)], count)
+            self._lacking_with[profile, count] = found
         return found
 
-    def _reached_then(
-        self, group: Group, option: Option, serves: Mapping[MigProfile, Sequence[int]]
-    ) -> dict[MigProfile, int]:
-        found = dict.fromkeys(self.profiles, 0)
+
+def _within_then(
+    group: Group, option: Option, serves: Mapping[MigProfile, Sequence[int]]
+) -> Mapping[MigProfile, int]:
+    """How many devices of each profile such a card has for these pods or could have, once it is cut so, and they hold theirs."""
+    served = tuple([(profile, len(some)) for profile, some in serves.items()])
+    key = id(option), served
+    found = group.then.get(key)
+    if found is None:
         if group.way is Way.MIG_MANAGER:
-            found.update(option.after.counts)
-            for profile, some in serves.items():
-                found[profile] -= len(some)
-            return found
-        mine = profiles_of(group.layout.product, self.profiles)
-        served = tuple((profile, len(some)) for profile, some in serves.items())
-        found.update(zip(mine, reach_then(option.after, group.held, served, mine), strict=True))
-        return found
+            had = option.after.counts
+            found = {one: had.get(one, 0) for one in group.profiles}
+        else:
+            left = reach_then(option.after, group.held, served, group.profiles)
+            new = dict(served)
+            found = {one: more + new.get(one, 0) for one, more in zip(group.profiles, left, strict=True)}
+        group.then[key] = found
+    return found
 
 
 def _reason(serves: Mapping[MigProfile, int], takes: Mapping[MigProfile, int], choice: _Choice) -> str:

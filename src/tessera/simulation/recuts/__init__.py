@@ -1,4 +1,4 @@
-"""Days of demand on cards that are cut anew: what slices that follow demand are worth.
+"""Days of demand on cards that are re-cut: what slices that follow demand are worth.
 
 What belongs here: cards whose slices have places (`pool`), tasks that wait for exactly the size that they ask for (`play`), who cuts the
 cards meanwhile (`autopilot`: the production policy; `nos`), and what these are compared with (`static`: the best layout that stays, found by search;
