@@ -159,6 +159,7 @@ class Client:
     def __init__(self, port: int, tls: bool = True, trust: bytes | None = None) -> None:
         self._read = b""
         self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as API servers do
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             if trust is not None:
@@ -181,23 +182,26 @@ class Client:
     def answer(self, method: str = "POST") -> "Reply":
         """Read one answer."""
         while b"\r\n\r\n" not in self._read:
-            self._more()
+            self._read += self._more()
         head, _, self._read = self._read.partition(b"\r\n\r\n")
         first, *lines = head.decode("ascii").split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
         size = 0 if method == "HEAD" else int(headers["Content-Length"])
-        while len(self._read) < size:
-            self._more()
-        body, self._read = self._read[:size], self._read[size:]
+        pieces, missing = [self._read], size - len(self._read)
+        while missing > 0:
+            pieces.append(self._more())
+            missing -= len(pieces[-1])
+        whole = b"".join(pieces)
+        body, self._read = whole[:size], whole[size:]
         version, status, _ = first.split(" ", 2)
         assert version == "HTTP/1.1"
         return Reply(int(status), headers, body)
 
-    def _more(self) -> None:
+    def _more(self) -> bytes:
         piece = self.socket.recv(MIB)
         if not piece:
             raise ConnectionError(f"closed in the middle of an answer: {self._read!r}")
-        self._read += piece
+        return piece
 
     def post(self, body: bytes, path: bytes = b"/mutate", headers: bytes = b"") -> "Reply":
         self.send(request(body, path, headers))

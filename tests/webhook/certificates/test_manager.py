@@ -531,7 +531,7 @@ class ApiServers(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.is_set():
+        while not self.over.wait(0.05):
             for replica, live in self.replicas:
                 for lag in (0.0, API_LAG):
                     then = time.monotonic() - lag

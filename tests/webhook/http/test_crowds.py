@@ -56,9 +56,9 @@ def test_fault_43_unfinished_bodies_share_a_budget():
     good = join(listener, "10.0.0.2")
     feed((good, request(b"x")))
     feed((good, unfinished(MIB)))
-    bad = [join(listener) for _ in range(60)]
+    bad, large = [join(listener) for _ in range(60)], unfinished(5 * MIB)
     for one in bad:
-        feed((one, unfinished(5 * MIB)))
+        feed((one, large))
         assert listener.buffered <= 10 * MIB
     assert good.buffered
     assert not good.ended

@@ -16,6 +16,7 @@ class Raw:
 
     def __init__(self, port: int, piece: int = 1 << 20) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.piece = piece
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
