@@ -1,4 +1,4 @@
-"""A stand-in cutter that also sees what the autopilot does to its nodes: which cards it cuts anew, when, and what the nodes then have together."""
+"""A stand-in cutter that also sees what the autopilot does to its nodes: which cards it re-cuts, when, and what the nodes then have together."""
 
 import time
 from collections import Counter
@@ -44,7 +44,7 @@ def add_waiting_pod(cluster: Client, namespace: str, name: str, resource: str) -
 
 @dataclass(frozen=True)
 class Recut:
-    """A card that was cut anew."""
+    """A card that was re-cut."""
 
     at: float
     node: str

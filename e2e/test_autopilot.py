@@ -118,7 +118,7 @@ def test_a_dry_run_and_then_in_earnest(control_plane: Client, installed: Path, p
         cluster.wait(lambda: bool(pilot.said.get("recuts")), what="the plan")
         (plan,) = pilot.said["recuts"]
         assert (plan["serves"][ONE.removeprefix(MIG)], plan["waits"]) == (1, "dry run")
-        assert pilot.said["summary"].startswith("Dry run: 1 card would be cut anew for ")
+        assert pilot.said["summary"].startswith("Dry run: 1 card would be re-cut for ")
         demand = {row["profile"]: row for row in pilot.said["demand"]}
         assert demand["1g.18gb"]["waiting"] == 1
         cluster.wait(lambda: "MIGRecutPlanned" in pilot.events(), what="the Event")
@@ -200,7 +200,7 @@ def test_fault_63_the_autopilot_s_leaders_are_killed(
                     replicas.stop(soon, then)
                 case _:
                     replicas.cut_off(soon, then)
-        cluster.wait(lambda: bool(cutter.cards), what="a card cut anew")
+        cluster.wait(lambda: bool(cutter.cards), what="a card re-cut")
         cluster.api.patch(f"{LAYOUTS}/{pool}", {"spec": {"paused": True}})
         cluster.wait(lambda: pilot.is_idle, what="the end of what is under way")
     told = f"{replicas.kills} leaders killed, {replicas.stops} stopped, {replicas.cuts} cut off"

@@ -199,7 +199,7 @@ def test_fallback_story(installed: Installation, node_namespace: str) -> None:
 
 
 def test_layout_story(installed: Installation, node_namespace: str) -> None:
-    """The node is annotated, and both halves follow: the plugin cuts anew, the webhook falls back to what there is now."""
+    """The node is annotated, and both halves follow: the plugin re-cuts, the webhook falls back to what there is now."""
     cluster = installed.cluster
     layout = "version: v1\nmig-configs:\n  selected:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {1g.10gb: 7}\n"
     path = f"/api/v1/nodes/{cluster.node_name}"

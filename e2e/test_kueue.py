@@ -138,7 +138,7 @@ class Team:
 
 
 def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespace: str) -> None:
-    """A queue for one 1g, Jobs that ask for 2g: charged 1g, running on 1g; also after the nodes have been cut anew."""
+    """A queue for one 1g, Jobs that ask for 2g: charged 1g, running on 1g; also after the nodes have been re-cut."""
     team = Team(cluster, node_namespace)
     for one in queue_for_one("slices"):
         team.kubectl("create", "-f", "-", stdin=json.dumps(one))

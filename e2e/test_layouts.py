@@ -188,7 +188,7 @@ def test_kubectl_habits(control_plane: Client, installed: Path, namespace: str, 
     for word in (
         "dryRun",
         "Change nothing.",
-        "How many cards are cut anew within an hour at most. Default 20.",
+        "How many cards are re-cut within an hour at most. Default 20.",
     ):
         assert word in explained
     auto = json.dumps(mig_layout("auto", mode="Auto", layouts=None, autopilot={"maximum": {"7g.141gb": 0}}))

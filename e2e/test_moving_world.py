@@ -86,7 +86,7 @@ def test_fault_29_restarts(cluster_with_node: ClusterWithNode, node_namespace: s
             assert list(stream.found) == [TWO], stream.found
             assert stream.found[TWO] > 100
 
-            # a node that is cut anew on purpose is no restart: what it had is gone at once
+            # a node that is re-cut on purpose is no restart: what it had is gone at once
             annotate(cluster, runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]"))
             wait_allocatable(cluster, {ONE: "28", TWO: "0"})
             cluster.wait_for_node(

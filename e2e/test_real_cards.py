@@ -266,7 +266,7 @@ def test_fault_49_after_a_reset_of_all_cards_they_are_cut_at_the_start(node: Nod
 def test_mig_parted_and_tessera_cut_alike(node: Node, tmp_path: Path) -> None:
     """What Tessera has cut is what mig-parted asserts; what mig-parted has applied, Tessera reads and leaves as it is.
 
-    A card that mig-parted cuts anew while the plugin runs is seen within 15 seconds.
+    A card that mig-parted re-cuts while the plugin runs is seen within 15 seconds.
     """
     driver, layouts = (
         node.driver,

@@ -142,7 +142,7 @@ def _mig_layout(nodes: int) -> Document:
     ]
     autopilot = {
         "dryRun": True,
-        "summary": "Dry run: 20 cards would be cut anew.",
+        "summary": "Dry run: 20 cards would be re-cut.",
         "demand": [{"profile": profile, "waiting": nodes} for profile in _PROFILES],
         "recuts": [recut | worth] * 20,
         "refusals": [{"profile": "7g.141gb", "number": nodes, "why": "budget", "reason": "it is spent"}] * 10,

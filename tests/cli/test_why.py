@@ -104,7 +104,7 @@ def keep(served, layout) -> None:
 PLAN = auto(
     limits={"minimum": {"1g.18gb": 8}},
     dryRun=True,
-    summary="Dry run: 1 card would be cut anew for 2 × 3g.71gb; no room for 1 × 7g.141gb.",
+    summary="Dry run: 1 card would be re-cut for 2 × 3g.71gb; no room for 1 × 7g.141gb.",
     demand=[{"profile": "3g.71gb", "waiting": 2, "fellBack": 1, "inUse": 4, "forecast": 5.5}],
     recuts=[RECUT],
     refusals=[{"profile": "7g.141gb", "number": 1, "why": "budget", "reason": "2 cards were cut"}],
@@ -121,7 +121,7 @@ def test_a_layout_that_follows_demand(served, command):
     code, out, err = command("why", "miglayouts.tessera.dev/inference", "--kubeconfig", served.kubeconfig)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "MigLayout inference follows demand, in a dry run. 1 card would be cut anew for 2 × 3g.71gb; no room for 1 × 7g.141gb."  # fmt: skip
+    assert lines[0] == "MigLayout inference follows demand, in a dry run. 1 card would be re-cut for 2 × 3g.71gb; no room for 1 × 7g.141gb."  # fmt: skip
     start = lines.index("  wanted      devices  waiting  fell back  rejected  in use  idle  forecast")
     assert lines[start + 1 :] == [
         "              3g.71gb  2        1          0         4       0     5.5",

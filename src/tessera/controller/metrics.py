@@ -70,7 +70,7 @@ class ControllerMetrics:
         yield from process_metrics()
 
     def _of_autopilot(self) -> Iterator[Family]:
-        text = "Cards that the autopilot cut anew, or would have, by what became of it."
+        text = "Cards that the autopilot re-cut, or would have, by what became of it."
         yield self.recuts.family(f"{_PREFIX}_recuts_total", text)
         text = "Devices that pods of MigLayouts in mode Auto want and do not have: they wait, fell back, or were rejected."
         wanted: Counter[tuple[str, str]] = Counter()
@@ -85,7 +85,7 @@ class ControllerMetrics:
             ("why",),
             {(one,): 0 for one in Why} | {**self.refused_devices()},
         )
-        text = "Cards that the autopilot would cut anew now."
+        text = "Cards that the autopilot would re-cut now."
         yield gauge(f"{_PREFIX}_autopilot_proposed", text, self.proposed())
 
     def _of_patience(self, webhook_seen: bool) -> Iterator[Family]:

@@ -50,7 +50,7 @@ async def _change(client: Client, one: NodeChange, node: NodeIn | None, around: 
 
 
 def recut_change(seen: NodeSnapshot, recuts: Sequence[Recut], around: Surroundings) -> Change:
-    """What happens to a node whose cards the autopilot cuts anew; `NotNow` says why it is not done."""
+    """What happens to a node whose cards the autopilot re-cuts; `NotNow` says why it is not done."""
     if around.dra.unseen:
         raise NotNow(f"what claims hold is not known: {around.dra.unseen}")
     known = known_layout(seen.gpus, around.manager)

@@ -1,4 +1,4 @@
-"""Mode Auto of MigLayouts, against a stand-in API server: idle devices are cut anew for pods that wait."""
+"""Mode Auto of MigLayouts, against a stand-in API server: idle devices are re-cut for pods that wait."""
 
 import asyncio
 from itertools import pairwise
@@ -60,7 +60,7 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing():
             assert recut["after"] == "1g.10gb ×2 + 2g.20gb ×1 + 3g.30gb ×1" or "1g.10gb" in recut["after"]
             assert recut["serves"] == {"1g.10gb": 1}
             assert recut["waits"] == "dry run"
-            assert said(one)["summary"] == "Dry run: 1 card would be cut anew for 1 × 1g.10gb."
+            assert said(one)["summary"] == "Dry run: 1 card would be re-cut for 1 × 1g.10gb."
             demand = {row["profile"]: row for row in said(one)["demand"]}
             assert (demand["1g.10gb"]["waiting"], demand["2g.20gb"]["idle"]) == (1, 8)
             assert results(one) == ["DryRun"]

@@ -1,4 +1,4 @@
-"""What a node loses when its cards are cut anew."""
+"""What a node loses when its cards are re-cut."""
 
 import pytest
 

@@ -80,9 +80,9 @@ def record(phase: Phase = Phase.CORDONED, **more: Any) -> RolloutRecord:
         ),
         (mig_layout(READY, desired="many"), "unreadable", ": its status cannot be read: status: Expected `int`, got `str` - at `$.desired`"),
         (
-            auto(dryRun=True, summary="Dry run: 1 card would be cut anew."),
+            auto(dryRun=True, summary="Dry run: 1 card would be re-cut."),
             "dry-run",
-            " follows demand, in a dry run. 1 card would be cut anew.",
+            " follows demand, in a dry run. 1 card would be re-cut.",
         ),
         (auto(), "dry-run", " follows demand, in a dry run. It has not looked yet."),
         (auto(dryRun=False, summary="Nothing is wanted."), "complete", " follows demand. Nothing is wanted."),
@@ -97,9 +97,9 @@ def record(phase: Phase = Phase.CORDONED, **more: Any) -> RolloutRecord:
             " follows demand. No room.",
         ),
         (
-            auto(spec={"paused": True}, dryRun=False, summary="Paused: 1 card would be cut anew."),
+            auto(spec={"paused": True}, dryRun=False, summary="Paused: 1 card would be re-cut."),
             "paused",
-            " is paused, no further node begins. 1 card would be cut anew.",
+            " is paused, no further node begins. 1 card would be re-cut.",
         ),
     ],
 )  # fmt: skip
@@ -235,7 +235,7 @@ def test_what_its_mode_means() -> None:
     """The mode, what limits it, and whether it acts."""
     limits = {"dryRun": False, "minimum": {"1g.18gb": 8}, "maximum": {"7g.141gb": 16}, "keepWhole": 8}
     assert answer(auto(limits=limits)).about == (
-        "Auto: idle devices are cut anew for what pods want; it acts",
+        "Auto: idle devices are re-cut for what pods want; it acts",
         "nodes at a time: 1; cards an hour: 20; cool-down 10m",
         "at least 8 × 1g.18gb; at most 16 × 7g.141gb; cards that stay whole: 8",
     )

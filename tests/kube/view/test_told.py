@@ -148,7 +148,7 @@ def test_devices_that_come_back_are_what_counts():
 
 
 def test_it_ends_with_a_new_layout():
-    """A node that is cut anew within the two minutes has what its new labels count, once its plugin offers it."""
+    """A node that is re-cut within the two minutes has what its new labels count, once its plugin offers it."""
     replica = Replica()
     assert replica.sees({**EIGHT, STATE: "success"}) == {TWO: 8}
     assert replica.sees({**EIGHT, STATE: "pending"}) == {TWO: 8}

@@ -88,7 +88,7 @@ class Autopilot:
         return found
 
     def proposed(self) -> int:
-        """Cards that would be cut anew."""
+        """Cards that would be re-cut."""
         return sum(one.node not in look.begun for look in self.looks.values() for one in look.proposal.recuts)
 
     def left(
@@ -151,7 +151,7 @@ class Autopilot:
         told: Mapping[str, str],
         put_off: Callable[[str], str],
     ) -> list[str]:
-        """Say how each node stands; the nodes that may be cut anew, in order."""
+        """Say how each node stands; the nodes that may be re-cut, in order."""
         layout, look = plan.layout, self.looks.get(plan.layout.uid)
         unknown = look.unknown if look else {}
         for node in kept:

@@ -183,7 +183,7 @@ class NodeRollouts:
         try:
             await self._begin(name, layout, recuts)
         except NotNow as error:
-            log.info("node %s: not cut anew: %s", name, error)
+            log.info("node %s: not re-cut: %s", name, error)
             self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
         except (
             ApiError,

@@ -50,7 +50,7 @@ def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str
     follows_demand = plan.layout.follows_demand
     all_well = not failed if follows_demand else current == desired
     ready = all_well and not (conflicts or plan.error)
-    have = "may be cut anew" if follows_demand else "have the layout"
+    have = "may be re-cut" if follows_demand else "have the layout"
     told = f"{current} of {number_of(desired + conflicts, 'node')} {have}"
     yield "Ready", ready, "Complete" if ready else "Incomplete", told
     moves = bool(updating or plan.begin or (pending and not (plan.stopped or follows_demand)))

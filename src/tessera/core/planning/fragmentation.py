@@ -1,4 +1,4 @@
-"""How much more the cards could hold: as they are cut, beside that, and if empty ones were cut anew."""
+"""How much more the cards could hold: as they are cut, beside that, and if empty ones were re-cut."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ def packed(
     """The cards of a node of which only is known how many devices of each resource are in use.
 
     Which ones they are, the node's kubelet alone knows. They are taken to lie together on as few cards as possible,
-    so what could be cut anew is the most there can be.
+    so what could be re-cut is the most there can be.
     """
     slots = layout.slots(strategy)
     left = {resource: min(used.get(resource, 0), len(slots[resource])) for resource in slots}

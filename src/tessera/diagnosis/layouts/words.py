@@ -91,7 +91,7 @@ def about(layout: MigLayout) -> Iterator[str]:
         yield f"{at_once}; pods that hold devices which go: {cut(spec.rollout.when_in_use)}"
     else:
         limits, acts = spec.autopilot, "dry run: nothing is changed" if spec.autopilot.dry_run else "it acts"
-        yield f"Auto: idle devices are cut anew for what pods want; {acts}"
+        yield f"Auto: idle devices are re-cut for what pods want; {acts}"
         yield f"{at_once}; cards an hour: {limits.recuts_per_hour}; cool-down {cut(limits.cool_down)}"
         stays = [f"at least {one}" for one in [counted(limits.minimum or {})] if one]
         stays += [f"at most {one}" for one in [counted(limits.maximum or {})] if one]

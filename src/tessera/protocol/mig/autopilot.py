@@ -34,7 +34,7 @@ class DemandRow(_Row, frozen=True):
 
 
 class RecutRow(_Row, frozen=True, omit_defaults=True):
-    """A card that would be cut anew."""
+    """A card that would be re-cut."""
 
     node: str
     card: int

@@ -94,9 +94,9 @@ def summary(
     """What is decided, in one sentence; `unseen`: what could not be read."""
     parts = []
     if begun:
-        parts.append(f"{number_of(len(begun), 'card')} begin to be cut anew for {_served(begun)}")
+        parts.append(f"{number_of(len(begun), 'card')} begin to be re-cut for {_served(begun)}")
     if left:
-        then = f"{number_of(len(left), 'card')} would be cut anew for {_served(left)}"
+        then = f"{number_of(len(left), 'card')} would be re-cut for {_served(left)}"
         parts.append(f"{stopped}: {then}" if stopped else f"{then}, after the nodes that are being changed")
     if proposal.refusals:
         none = Counter[MigProfile]()

@@ -1,4 +1,4 @@
-"""How nodes stand to a MigLayout in mode Auto: which may be cut anew, which are left alone, and what those being changed will have. Pure."""
+"""How nodes stand to a MigLayout in mode Auto: which may be re-cut, which are left alone, and what those being changed will have. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -14,7 +14,7 @@ REST: Final = 60.0  # the same of a node that was in use, dead, or changed by ha
 def standing(
     node: SeenNode, uid: str, now: float, told: Mapping[str, str], unknown: str = "", put_off: str = ""
 ) -> tuple[State, str]:
-    """How a node stands to its MigLayout: current where the autopilot may cut it anew; else why it is left alone."""
+    """How a node stands to its MigLayout: current where the autopilot may re-cut it; else why it is left alone."""
     record, end = node.record, node.end
     if node.unreadable:
         return State.FAILED, f"{node.unreadable}; remove the annotation, and uncordon the node yourself"

@@ -59,7 +59,7 @@ class Journal:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError, InvalidInput) as error:
-            log.warning("%s cannot be read, its card is cut anew: %s", self._path(card), error)
+            log.warning("%s cannot be read, its card is re-cut: %s", self._path(card), error)
             return None
         return Cut(tuple(instances), record.mig) if record.boot == self._boot else None
 
