@@ -351,8 +351,8 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
         assert condition_of(layout(), "Degraded")["message"] == f"{fails}: no room; the old layout is back"
         cluster.wait(lambda: not status()["updating"], what="nothing under way")
         events = ("get", "events", "-n", "default", "-o", "custom-columns=R:.reason,N:.involvedObject.name")
-        told = f"MIGRolloutFailed   {fails}"  # Events are written behind the rollout: a kill may lose one
-        cluster.wait(lambda: told in cluster.kubectl(*events), what="the Event")
+        event = f"MIGRolloutFailed   {fails}"  # Events are written behind the rollout: a kill may lose one
+        cluster.wait(lambda: event in cluster.kubectl(*events), what="the Event")
         begun, was = dict(cutter.begun), status()["controller"]
         replicas.kill(0.0)
         cluster.wait(lambda: status()["controller"] != was, what="the next leader")

@@ -198,3 +198,10 @@ def test_laws(given_: tuple[list[Want], list[CardSupply], Past, Limits]) -> None
     for refusal in proposal.refusals:
         told[refusal.profile] += refusal.number
     assert told == asked
+
+
+def test_what_may_be_in_use_is_no_demand() -> None:
+    """A device that is not proven idle stays, but only what pods have counts as demand."""
+    proposal = propose([want(P4)], [card(0, *[P1] * 7, held=7)], Past(), Limits(), 100.0, {P1: 1})
+    assert proposal.past.levels[str(P1)][0] == proposal.demand[P1].in_use == 1
+    assert proposal.demand[P1].idle == 0

@@ -130,7 +130,7 @@ class Autopilot:
             limits = careful(limits, mine, seen.cards, changed)
             queues = frozenset[int]().union(*{one.queues for one in supply})
             wanted = [one for one in wants if one.queue in queues]
-            proposal = propose(wanted, supply, past, limits, now)
+            proposal = propose(wanted, supply, past, limits, now, _used(seen, mine))
             self._memory.keep(layout, proposal.past)
             self.looks[layout.uid] = Look(
                 layout.metadata.generation,
@@ -226,6 +226,16 @@ class Autopilot:
         self._written[uid] = now
         if (look := self.looks.get(uid)) is not None and plan.begin:
             look.begun.update(plan.begin)
+
+
+def _used(seen: Situation, nodes: Iterable[SeenNode]) -> Mapping[MigProfile, int] | None:
+    """Devices that pods have on these nodes."""
+    if seen.used is None:
+        return None
+    found = Counter[MigProfile]()
+    for node in nodes:
+        found.update(seen.used.get(node.name, {}))
+    return found
 
 
 def _less(wants: Iterable[Want], queues: Collection[int], recuts: Iterable[Recut]) -> Iterable[Want]:

@@ -5,24 +5,30 @@ the fewer there are. What it takes: room that other pods are expected to need, b
 comes first, then the best of what is left, until nothing is worth it or the budget is spent (`search`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from tessera.core.autopilot.refusals import refusals
 from tessera.core.autopilot.search import Group, Search
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Want
+from tessera.core.mig.profile import MigProfile
 
 _HOUR: Final = 3600.0
 
 
 def propose(
-    wants: Sequence[Want], cards: Sequence[CardSupply], past: Past, limits: Limits, now: float
+    wants: Sequence[Want],
+    cards: Sequence[CardSupply],
+    past: Past,
+    limits: Limits,
+    now: float,
+    used: Mapping[MigProfile, int] | None = None,
 ) -> Proposal:
-    """The re-cuts that are worth it now."""
+    """The re-cuts that are worth it now. `used`: devices that pods have; None: all that is held. What may be in use stays, and is no demand."""
     kept = max(_HOUR, limits.cool_down)
     cuts = tuple(Cut(min(one.at, now), one.node, one.number) for one in past.cuts if now - one.at < kept)
-    search = Search(wants, cards, past, limits, now)
+    search = Search(wants, cards, past, limits, now, used)
     demand = {
         profile: replace(one, forecast=search.levels[str(profile)][0])
         for profile, one in search.demand.items()

@@ -63,12 +63,18 @@ class Search:
     """What is wanted, what there is, and what is within reach, while cards are chosen."""
 
     def __init__(
-        self, wants: Sequence[Want], cards: Sequence[CardSupply], past: Past, limits: Limits, now: float
+        self,
+        wants: Sequence[Want],
+        cards: Sequence[CardSupply],
+        past: Past,
+        limits: Limits,
+        now: float,
+        used: Mapping[MigProfile, int] | None = None,
     ) -> None:
         self.limits = limits
         self.there = Counter(one.profile for card in cards for one in card.layout.instances)
         self.whole = sum(not card.layout.mig_enabled for card in cards)
-        self.demand = demand_of(wants, cards)
+        self.demand = demand_of(wants, cards, used)
         found = wanted(wants, self.there.total(), now)
         self.queues, self.beyond = dict(found.queues), found.beyond
         counted = {
@@ -77,9 +83,7 @@ class Search:
         }
         self.levels = forecast.remembered(past.levels, counted, None if past.at is None else now - past.at)
         self.profiles: Profiles = tuple(self.demand)
-        self._within = Counter(
-            dict(zip(self.demand, (one.in_use for one in self.demand.values()), strict=True))
-        )
+        self._within = Counter(one.profile for card in cards for one in card.held)
         self._lacking_with: dict[tuple[MigProfile, int], float] = {}
         self._groups: dict[object, Group] = {}
         for group, number in Counter(map(self.group, cards)).items():

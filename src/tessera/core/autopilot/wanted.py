@@ -71,8 +71,10 @@ def wanted(wants: Sequence[Want], devices: int, now: float) -> Wanted:
     )
 
 
-def demand_of(wants: Sequence[Want], cards: Sequence[CardSupply]) -> dict[MigProfile, ProfileDemand]:
-    """How many devices of each profile are wanted, and how many there are; the smallest profile first."""
+def demand_of(
+    wants: Sequence[Want], cards: Sequence[CardSupply], used: Mapping[MigProfile, int] | None
+) -> dict[MigProfile, ProfileDemand]:
+    """How many devices of each profile are wanted, and how many there are; the smallest profile first. `used`: by pods; None: all that is held."""
     counts = {kind: Counter[MigProfile]() for kind in Kind}
     for want in wants:
         counts[want.kind][want.profile] += want.number
@@ -85,10 +87,10 @@ def demand_of(wants: Sequence[Want], cards: Sequence[CardSupply]) -> dict[MigPro
             counts[Kind.WAITING][profile],
             counts[Kind.FELL_BACK][profile],
             counts[Kind.REJECTED][profile],
-            held[profile],
+            (held if used is None else used).get(profile, 0),
             every[profile] - held[profile],
         )
-        for profile in sorted({*every, *(want.profile for want in wants)})
+        for profile in sorted({*every, *(used or ()), *(want.profile for want in wants)})
     }
 
 

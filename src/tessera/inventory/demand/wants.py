@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tessera.core.autopilot.values import CardSupply, Kind, Want
+from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.waiting import Waiting
 from tessera.core.text import number_of
 from tessera.inventory.demand.bounds import fair, most_on_a_node
@@ -39,6 +40,9 @@ class Situation:
     cards: Mapping[str, tuple[CardSupply, ...]]  # by node
     unknown: Mapping[str, str]  # nodes whose layout is not known, and why
     unseen: str = ""  # what could not be read
+    used: Mapping[str, Mapping[MigProfile, int]] | None = (
+        None  # by node: devices that pods have; None: all that is held
+    )
 
 
 def situation(
@@ -82,7 +86,16 @@ def situation(
         cards,
         {name: reason for reason, names in found.without.items() for name in names},
         "; ".join(_unseen(inventory, pending.not_looked_at)),
+        {name: dict(_used(inventory, name)) for name in cards},
     )
+
+
+def _used(inventory: Inventory, node: str) -> Iterator[tuple[MigProfile, int]]:
+    """Devices that pods and claims have on a node, wherever on its cards."""
+    for resource, one in inventory.capacity.usage(node).items():
+        profile = MigProfile.of_resource(resource)
+        if profile is not None and one.allocated.number:
+            yield profile, int(one.allocated.number)
 
 
 def _unseen(inventory: Inventory, pods: int) -> Iterator[str]:
