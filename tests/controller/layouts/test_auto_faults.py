@@ -264,6 +264,25 @@ def test_a_dry_run_of_many_cards_is_written_once():
     asyncio.run(main())
 
 
+def test_nodes_that_flap_cause_few_writes():
+    """A node is ready and not ready, again and again: how many are is written every 30 seconds, as other numbers are."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", document=auto()) as one:
+            one.lead("one")
+            await one.until(lambda: said(one).get("summary"))
+            before = one.writes
+            for turn in range(100):  # 100 s of the cluster's
+                document = one.node("gpu-0")
+                ready = "False" if turn % 2 else "True"
+                document["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+                one.store.update(NODES, "gpu-0", document)
+                await asyncio.sleep(0.01)
+            assert 2 <= one.writes - before <= 6
+
+    asyncio.run(main())
+
+
 def test_a_mig_layout_that_goes_while_its_status_is_written():
     """The answer arrives after the watch has told that it is gone: it is not taken up again, and nothing more is asked."""
 

@@ -213,12 +213,16 @@ class Autopilot:
 
     def worth_writing(self, layout: MigLayout, new: AutopilotStatus, now: float) -> bool:
         """Whether a status is worth a write: a decision at once, mere numbers now and then."""
-        old, last = layout.autopilot, self._written.setdefault(layout.uid, now)
+        old = layout.autopilot
         return (
             told_by.decisions(old) != told_by.decisions(new)
-            or (now >= last + _NUMBERS and told_by.numbers(old) != told_by.numbers(new))
-            or (now >= last + _ANYTHING and old != new)
+            or (self.is_due(layout, now) and told_by.numbers(old) != told_by.numbers(new))
+            or (self.is_due(layout, now, _ANYTHING) and old != new)
         )
+
+    def is_due(self, layout: MigLayout, now: float, seconds: float = _NUMBERS) -> bool:
+        """Whether a status has not been written for so long, or a clock was ahead when it was."""
+        return not 0.0 <= now - self._written.setdefault(layout.uid, now) < seconds
 
     def written(self, plan: LayoutPlan, now: float) -> None:
         """A status was written: what begins with it is begun, and the next look decides about the rest."""

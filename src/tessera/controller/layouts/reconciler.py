@@ -22,7 +22,7 @@ from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
 from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
-from tessera.controller.layouts.status import status_of
+from tessera.controller.layouts.status import is_minor, status_of
 from tessera.controller.metrics import ControllerMetrics
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import Backoff, first_of
@@ -211,14 +211,14 @@ class LayoutReconciler:
         status = status_of(one, self._identity, now)
         status["updating"] = [name for name in status["updating"] if name not in released]
         autopilot = self._of_autopilot(one, released, status, now)
-        if status != layout.raw_status:
+        may_wait = layout.follows_demand and not self._autopilot.is_due(layout, now)
+        if status != layout.raw_status and not (may_wait and is_minor(layout.raw_status, status)):
             fence()
             written = await self._write_status(layout, status)
             if written is None:
                 return True
             self._tell(layout, status, autopilot)
-            if autopilot is not None:
-                self._autopilot.written(one, now)
+            self._autopilot.written(one, now)
             layout = written
         for name in one.begin:
             if name in layout.updating:

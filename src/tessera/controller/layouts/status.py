@@ -1,6 +1,6 @@
 """The status of a MigLayout: counts, conditions, and the reasons of some nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from heapq import nsmallest
 from typing import Any, Final
@@ -40,6 +40,17 @@ def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
         ],
         "conditions": [_condition(plan, *one, now) for one in _conditions(plan, desired)],
     }
+
+
+def is_minor(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether statuses differ only in how many nodes are as they should be, and in words: on a large cluster that changes all the time."""
+    return _of_note(old) == _of_note(new)
+
+
+def _of_note(status: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {field: one for field, one in status.items() if field not in ("desired", "current", "nodes")}
+    some = ("type", "status", "reason", "observedGeneration")
+    return {**rest, "conditions": [[one.get(x) for x in some] for one in status.get("conditions") or ()]}
 
 
 def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str, str]]:

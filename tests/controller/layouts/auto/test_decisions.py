@@ -1,9 +1,23 @@
 """What the status says of decisions is bounded, and says each once."""
 
-from tessera.controller.layouts.auto.decisions import begun_rows, dry_rows, with_rows
-from tessera.core.autopilot.values import Recut
+from dataclasses import replace
+
+import msgspec
+
+from tessera.controller.layouts.auto.decisions import (
+    begun_rows,
+    demand_rows,
+    dry_rows,
+    recut_rows,
+    refusal_rows,
+    summary,
+    with_rows,
+)
+from tessera.controller.layouts.auto.memory import MOST_CUTS
+from tessera.core.autopilot.values import Cut, Past, ProfileDemand, Proposal, Recut, Refusal, Why
 from tessera.core.mig.layout import CardLayout
-from tessera.protocol.mig.autopilot import HistoryRow
+from tessera.core.mig.profile import MigProfile
+from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, write_past
 from tests.rollout.plugin import CARDS
 
 NOW = 1_800_000_000.0
@@ -47,3 +61,23 @@ def test_no_more_begin_than_the_history_has_rows_for():
     large = {"large": [recut("large", card) for card in range(40)], **some}
     assert with_rows([], large) == ["large"]
     assert with_rows([row("y", "UnderWay")], large) == []
+
+
+def test_a_status_is_small_at_any_size_of_a_cluster():
+    """4,000 nodes with the longest names, all cards wanted and refused, as much remembered as may be: half of what the API server takes of an object (1.5 MiB)."""
+    longest = ["n" * 248 + f"-{number:04}" for number in range(4000)]
+    many = [replace(recut(name, card), reason="why " * 500) for name in longest for card in range(8)]
+    refusals = tuple(Refusal(MigProfile(1 + n % 7, n + 1), n, Why.NO_ROOM, "why " * 500) for n in range(500))
+    demand = {one.profile: ProfileDemand(1, 1, 1, 1, 1, 1.0) for one in refusals}
+    proposal = Proposal(tuple(many), refusals, Past(), demand)
+    cuts = tuple(Cut(NOW + number / 7, name, 7) for number, name in enumerate(longest[:MOST_CUTS]))
+    status = AutopilotStatus(
+        summary=summary(proposal, many, many, "", "unseen " * 500),
+        demand=demand_rows(proposal),
+        recuts=recut_rows(many, "waits"),
+        refusals=refusal_rows(proposal),
+        history=dry_rows([], many, NOW),
+        past=write_past(Past(NOW, {}, cuts)),
+    )
+    assert len(msgspec.json.encode(status)) < 1.5 * 2**20 / 2
+    assert len(msgspec.json.encode(msgspec.structs.replace(status, past=""))) < 64 * 2**10
