@@ -179,7 +179,7 @@ def test_fault_63_the_autopilot_s_leaders_are_killed(
     """Leaders are killed, stopped and cut off at random while they cut cards anew: budget and cool-down hold over all of them, never more nodes are cordoned than
     may be, none is left so, and no device goes of which pods hold some."""
     cluster, pilot, chance = control_plane, Auto(control_plane, pool), random.Random(SEED)
-    budget = COUNT + 2
+    budget = LEADERS - 1  # a card for each of the largest pods, but the last
     layout = auto(pool, pool, {"maxUnavailable": AT_ONCE}, dryRun=False, recutsPerHour=budget, coolDown="1h")
     for number in range(3):
         add_waiting_pod(cluster, pool, f"holds-{number}", HALF)
