@@ -28,7 +28,8 @@ _BESIDES: Final = (
 
 def part(results: Results) -> str:
     """The tables: what tasks waited, other figures, other demand, and the aims."""
-    return "\n".join([_waited(results, autopilot.CASES), _besides(results), _checks(results), _aims(results)])
+    parts = _waited(results, autopilot.CASES), _besides(results), _checks(results), _aims(results)
+    return "\n".join(one for one in parts if one)
 
 
 def write(results: Results) -> None:
@@ -43,8 +44,9 @@ def write(results: Results) -> None:
 def _waited(results: Results, cases: tuple[autopilot.Case, ...], *, short: bool = False) -> str:
     subjects = {one: name for one, name in _WAITED.items() if not short or one != autopilot.BLIND}
     rows = [["minutes waited, mean (by the best static layout's)", *subjects.values()]]
-    rows += [[str(case), *(_cell(results, str(case), one) for one in subjects)] for case in cases]
-    return _table(rows)
+    measured = [case for case in cases if _cell(results, str(case), autopilot.STATIC)]
+    rows += [[str(case), *(_cell(results, str(case), one) for one in subjects)] for case in measured]
+    return _table(rows) if measured else ""
 
 
 def _cell(results: Results, what: str, subject: str) -> str:
@@ -75,9 +77,11 @@ def _besides(results: Results) -> str:
 def _checks(results: Results) -> str:
     subjects = (autopilot.STATIC, autopilot.OURS, autopilot.CORDONED)
     rows = [["a check", "best static", "autopilot, single slices", "the same, node cordoned meanwhile"]]
-    for case in (one for one in autopilot.CASES if one.cards == 16):
-        rows += [[str(case), *(_cell(results, str(case), one) for one in subjects)]]
-    return _table(rows) + "\n" + _waited(results, autopilot.OTHERS, short=True)
+    for case in autopilot.CASES:
+        if _cell(results, str(case), autopilot.CORDONED):
+            rows += [[str(case), *(_cell(results, str(case), one) for one in subjects)]]
+    found = [_table(rows) if rows[1:] else "", _waited(results, autopilot.OTHERS, short=True)]
+    return "\n".join(one for one in found if one)
 
 
 def _aims(results: Results) -> str:
