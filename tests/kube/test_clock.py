@@ -1,10 +1,10 @@
-"""Waiting for the first of several things."""
+"""Waiting for the first of several things; how two clocks differ."""
 
 import asyncio
 
 import pytest
 
-from tessera.kube.clock import first_of
+from tessera.kube.clock import first_of, offset_between, offset_in_words
 
 
 def test_the_first_ends_the_wait_and_the_others():
@@ -32,3 +32,23 @@ def test_the_first_ends_the_wait_and_the_others():
         assert cancelled == ["one", "two", "three"]
 
     asyncio.run(main())
+
+
+def test_how_two_clocks_differ():
+    """By no more than is certain: a slow answer proves nothing."""
+    assert [offset_between(date, 100, 110) for date in (90, 99, 100, 105, 110, 120)] == [-10, -1, 0, 0, 0, 10]
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (90.0, "90 seconds behind"),
+        (-7200.0, "2 hours ahead of"),
+        (1860.0, "31 minutes behind"),
+        (-400 * 86400.0, "400 days ahead of"),
+        (0.5, "0 seconds behind"),
+    ],
+)
+def test_the_difference_in_words(offset, words):
+    """In the unit that people would say it in."""
+    assert offset_in_words(offset) == f"this machine's clock is {words} the API server's"

@@ -1,4 +1,7 @@
-"""Time, asked of one object: tests bring a clock of their own and never wait. How long to wait after a failure, and for the first of several things."""
+"""Time, asked of one object: tests bring a clock of their own and never wait. How long to wait after a failure, and for the first of several things.
+
+Also how two clocks differ: this machine's, and the API server's.
+"""
 
 import asyncio
 import random
@@ -10,6 +13,8 @@ from typing import Any, Final
 _FIRST: Final = 0.8
 _LONGEST: Final = 30.0
 _JITTER: Final = 0.25
+
+_SPANS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
 class Clock:
@@ -28,6 +33,18 @@ class Clock:
 
 
 SYSTEM_CLOCK: Final = Clock()
+
+
+def offset_between(date: float, asked: float, answered: float) -> float:
+    """By how many seconds the API server is ahead of us: `date` is its clock, at some moment between two of ours."""
+    return min(0.0, date - asked) or max(0.0, date - answered)
+
+
+def offset_in_words(offset: float) -> str:
+    """How this machine's clock and the API server's differ, which is so many seconds ahead."""
+    length, name = next((one for one in _SPANS if abs(offset) >= 2 * one[0]), _SPANS[-1])
+    side = "behind" if offset > 0 else "ahead of"
+    return f"this machine's clock is {abs(offset) / length:.0f} {name} {side} the API server's"
 
 
 class Backoff:

@@ -255,6 +255,22 @@ async def test_server_date(head, seconds):
             assert client.server_date == seconds
 
 
+async def test_clock_offset():
+    """The API server's clock beside ours as it is now: time that passes changes nothing, a clock that jumps shows at once, and a slow answer proves nothing."""
+    answer = b"HTTP/1.1 200 OK\r\nDate: Sun, 15 Nov 2026 17:22:17 GMT\r\nContent-Length: 0\r\n\r\n"
+    clock = FakeClock(wall=1794763337.0)
+    async with raw_server(answer) as cluster, Client(cluster, clock=clock) as client:
+        assert client.clock_offset == 0.0
+        await client.get("/")
+        assert client.clock_offset == 0.0
+        clock.time += 500.0
+        assert client.clock_offset == 0.0
+        clock.offset += 7200.0
+        assert client.clock_offset == -7200.0
+        clock.offset -= 10000.0
+        assert client.clock_offset == 2800.0
+
+
 class raw_server:  # noqa: N801 # used as a function
     """A server that says one thing to every client, and closes."""
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from tessera.kube.access.cluster import Cluster, ServerAddress
+from tessera.kube.clock import offset_between
 from tessera.kube.rest.client import Client as KubeClient
 from tessera.serving.logs import Log
 from tessera.serving.metrics import exposition
@@ -37,7 +38,6 @@ from tessera.webhook.certificates.store import (
     StoredSecret,
     WrongClock,
     check_clock,
-    offset_between,
 )
 from tests.webhook.certificates.authorities import FakeStore, JumpingClock, ask
 from tests.webhook.support import PAIR, Client, Live, make_pair

@@ -16,7 +16,7 @@ import msgspec
 
 from tessera.kube.access.cluster import Cluster
 from tessera.kube.access.credentials import Credential
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
 from tessera.kube.errors import ApiError, Unreachable, error_of
 from tessera.kube.rest.connection import Connection, Lines
 from tessera.kube.rest.dial import Dialer, proxy_headers
@@ -63,7 +63,8 @@ class Client:
         self._idle: list[Connection] = []
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._closed = False
-        self._date = ""  # the header of the last response
+        self._date = ""  # the header of the last response that has it
+        self._between = 0.0, 0.0  # when that was asked for, and when it came, by a clock that never jumps
         fixed = [
             f"Host: {cluster.endpoint.authority}",
             f"User-Agent: {user_agent}",
@@ -90,11 +91,24 @@ class Client:
 
     @property
     def server_date(self) -> float | None:
-        """What the API server's clock said at its last response, in whole seconds since 1970; None if it did not say."""
+        """What the API server's clock said last, in whole seconds since 1970; None if it never did."""
         try:
             return parsedate_to_datetime(self._date).timestamp()
         except ValueError:
             return None
+
+    @property
+    def clock_offset(self) -> float:
+        """By how many seconds the API server's clock is ahead of this machine's as it is now, by what it said last; 0 if it never did.
+
+        A clock that has jumped since then shows.
+        """
+        date = self.server_date
+        if date is None:
+            return 0.0
+        now, wall = self.clock.now(), self.clock.wall()
+        asked, answered = (wall - (now - one) for one in self._between)
+        return offset_between(date, asked, answered)
 
     async def get(self, path: str, query: Query | None = None) -> bytes:
         """One object, or whatever else is at the path."""
@@ -233,10 +247,12 @@ class Client:
 
     async def _converse(self, connection: Connection, request: bytes) -> Connection:
         connection.read_timeout = self._answer_timeout
+        asked = self.clock.now()
         try:
             await connection.send(request)
             await connection.read_head()
-            self._date = connection.headers.get("date", "")
+            if date := connection.headers.get("date"):
+                self._date, self._between = date, (asked, self.clock.now())
         except BaseException:
             connection.abort()
             raise

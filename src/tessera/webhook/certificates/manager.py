@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from tessera.core.errors import TesseraError
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
 from tessera.protocol.authority_secret import set_aside
 from tessera.serving.logs import Log
 from tessera.serving.metrics import Family, gauge, labelled
@@ -47,7 +47,6 @@ from tessera.webhook.certificates.store import (
     StoredSecret,
     WrongClock,
     check_clock,
-    offset_between,
 )
 
 _SOON_SECONDS: Final = 1.0  # until the next look while something is missing

@@ -11,11 +11,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from tessera.core.errors import TesseraError
+from tessera.kube.clock import offset_in_words
 from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.webhook import Secret, WebhookConfiguration
-from tessera.webhook.certificates.rotation import DAY, RotationPolicy
+from tessera.webhook.certificates.rotation import RotationPolicy
 
 T = TypeVar("T")
 
@@ -123,22 +124,7 @@ async def _racing(call: Awaitable[bytes]) -> None:
         raise
 
 
-def offset_between(date: float, asked: float, answered: float) -> float:
-    """By how many seconds the API server is ahead of us: `date` is its clock, at some moment between two of ours."""
-    return min(0.0, date - asked) or max(0.0, date - answered)
-
-
 def check_clock(offset: float, policy: RotationPolicy) -> None:
     """Raise `WrongClock` beyond what is tolerated: half of what any two replicas may differ by."""
     if abs(offset) > policy.skew / 2 + _RESOLUTION:
-        raise WrongClock(
-            f"this machine's clock is {_span(abs(offset))} {'behind' if offset > 0 else 'ahead of'} the API server's: "
-            "this process writes and signs nothing until they agree"
-        )
-
-
-def _span(seconds: float) -> str:
-    for length, name in ((DAY, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {name}"
-    return f"{seconds:.0f} seconds"
+        raise WrongClock(f"{offset_in_words(offset)}: this process writes and signs nothing until they agree")
