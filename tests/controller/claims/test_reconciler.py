@@ -10,6 +10,7 @@ import pytest
 
 from tessera.controller.claims.plan import Retries
 from tessera.controller.claims.reconciler import ClaimReconciler
+from tessera.controller.claims.writes import Writes
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
@@ -442,6 +443,33 @@ def test_one_namespace_keeps_no_other_waiting(caplog):
     assert "403 Forbidden: namespace a is being terminated" in told[0]
 
 
+def test_fault_68_a_bug_that_one_template_meets(monkeypatch, caplog):
+    """The process goes on: others get their templates, the bug is counted and logged once, and this one is tried again later."""
+    make, bugs = Writes._make, [True]
+
+    async def made(self, action):
+        if bugs and action.pod.key.name == "second":
+            raise ZeroDivisionError("a bug")
+        return await make(self, action)
+
+    monkeypatch.setattr(Writes, "_make", made)
+
+    async def main():
+        async with world(clock=FakeClock(auto=True)) as one:
+            for number, name in enumerate(("first", "second", "third")):
+                one.store.create(PODS, objects.pod(name, other_text(number)), "a")
+            names = [template_name(other_text(number)) for number in range(3)]
+            for number in (0, 2):
+                await one.until(lambda: template_of(one.store, "a", names[number]))  # noqa: B023 # waited for
+            await one.until(lambda: 'failures_total{what="claims"} 2' in one.metrics())
+            bugs.clear()
+            await one.until(lambda: template_of(one.store, "a", names[1]))
+
+    asyncio.run(main())
+    told = [each.getMessage() for each in caplog.records if "an unexpected error" in each.getMessage()]
+    assert set(told) == {"reconciler claims: an unexpected error; will try again: ZeroDivisionError('a bug')"}
+
+
 def test_when_it_is_tried_again():
     """After one second, two, four, to five minutes, each thing by itself; what was not wanted for long is forgotten."""
     clock = FakeClock()
@@ -477,7 +505,7 @@ def test_an_api_server_that_is_away(caplog):
             await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 40)
 
     asyncio.run(main())
-    told = [each.message for each in caplog.records if "takes no writes" in each.message]
+    told = [each.message for each in caplog.records if "reconciler claims: " in each.message]
     assert 1 <= len(told) <= 4
 
 

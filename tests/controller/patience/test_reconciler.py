@@ -11,6 +11,7 @@ import pytest
 
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.patience.plan import plan
 from tessera.controller.patience.reconciler import PatienceReconciler
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.pods import BoundPod
@@ -473,6 +474,32 @@ def test_it_goes_on_when_the_api_server_fails():
             await it.until(lambda: 'failures_total{what="patience"} 1' in it.metrics())
             assert it.server.evicted == []
             it.server.intercept = inner
+            while not it.server.evicted:
+                await it.clock.advance(1.0)
+                await asyncio.sleep(0.005)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(main)
+
+
+def test_fault_68_a_bug_in_a_plan(monkeypatch):
+    """The process goes on, and when the bug is mended so does patience; it is counted."""
+
+    async def main():
+        async with world(waiting("p")) as it:
+            bugs = [True]
+
+            def broken(*given, **more):
+                if bugs:
+                    raise ZeroDivisionError("a bug")
+                return plan(*given, **more)
+
+            monkeypatch.setattr("tessera.controller.patience.reconciler.plan", broken)
+            running = asyncio.ensure_future(it.reconciler.run(lambda: None))
+            await it.until(lambda: 'failures_total{what="patience"} 1' in it.metrics())
+            assert it.server.evicted == []
+            bugs.clear()
             while not it.server.evicted:
                 await it.clock.advance(1.0)
                 await asyncio.sleep(0.005)

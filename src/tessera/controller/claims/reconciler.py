@@ -14,6 +14,7 @@ from tessera.controller.claims.objects import TEMPLATES, FollowedPod, PodsClaim,
 from tessera.controller.claims.plan import Action, Retries, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
+from tessera.controller.failures import Failures
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import Backoff, first_of
@@ -48,6 +49,7 @@ class ClaimReconciler:
         self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
         self._clock = client.clock
+        self._failures = Failures(client.clock, metrics)
         self._changed = asyncio.Event()
         self._retries = Retries(client.clock)
         self._backoff = Backoff()
@@ -94,14 +96,14 @@ class ClaimReconciler:
         while True:
             self._changed.clear()
             fence()
-            self._report()
-            await self._keeper.poll(fence)
-            if self._keeper.keys is not None:
-                self.state.use_keys(self._keeper.keys)
-            try:
+            more = False
+            with self._failures.survived(self.name, f"reconciler {self.name}") as tried:
+                self._report()
+                await self._keeper.poll(fence)
+                if self._keeper.keys is not None:
+                    self.state.use_keys(self._keeper.keys)
                 more = await self.reconcile(fence)
-            except KubeError as error:  # not of one object
-                log.warning("the API server takes no writes, will try again: %s", error)
+            if tried.error is not None:  # not of one object
                 await self._clock.sleep(self._backoff.next())
                 continue
             self._backoff.reset()
@@ -123,9 +125,11 @@ class ClaimReconciler:
             what = type(action).__name__.lower()
             try:
                 self._retries.let_be(_subject(action), await self._writes.carry_out(action))
-            except KubeError as error:
+            except Exception as error:
                 # others go first, also when the API server is slow for this one only
                 self._retries.put_off(_subject(action))
+                if not isinstance(error, KubeError):
+                    raise
                 if isinstance(error, ApiError) and (error.is_conflict or error.is_not_found):
                     continue  # the object has changed or gone, or its namespace has: the watch brings that
                 self._metrics.failures.add(what)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from tessera.controller.ability import Ability
+from tessera.controller.failures import Failures
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
@@ -16,7 +17,6 @@ from tessera.controller.patience.successors import SUCCESSOR_SECONDS, Successors
 from tessera.controller.patience.writes import Writes
 from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
-from tessera.core.errors import InvalidInput
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import PENDING_PODS, PendingPod
 from tessera.kube.clock import Backoff
@@ -82,7 +82,7 @@ class PatienceReconciler:
         self._unwritten = False  # some of it helped, and is not written yet
         self._told: dict[Key, str] = {}  # the uids of bare pods that have an Event
         self._backoff = Backoff()
-        self._logged = ""
+        self._failures = Failures(client.clock, metrics)
         words = "the controller evicts no pods that wait: %s"
         self._ability = Ability(client.clock, self._lacks, partial(log.warning, words))
         metrics.webhook_seen = lambda: self._webhook.is_ready
@@ -124,19 +124,11 @@ class PatienceReconciler:
         while True:
             await self.until_able()
             fence()
-            wait = self._pace.poll
-            try:
+            with self._failures.survived(self.name, f"reconciler {self.name}") as tried:
                 await self.reconcile(fence)
-            except (KubeError, InvalidInput) as error:
-                self._metrics.failures.add(PATIENCE)
-                if str(error) != self._logged:
-                    log.warning("nothing is evicted now, will try again: %s", error)
-                self._logged = str(error)
-                wait = self._backoff.next()
-            else:
+            if tried.error is None:
                 self._backoff.reset()
-                self._logged = ""
-            await self._clock.sleep(wait)
+            await self._clock.sleep(self._pace.poll if tried.error is None else self._backoff.next())
 
     async def reconcile(self, fence: Callable[[], None]) -> None:
         """Make one plan and carry it out. Raises when the API server refuses something that is not of one pod."""
