@@ -62,3 +62,38 @@ async def test_whatever_happens_it_is_what_a_fresh_one_would_be(soon):
             store.delete(PODS, "b", "default")
             await agrees()
             assert cluster.error == ""
+
+
+async def test_it_stands_still_for_who_reads_it_in_a_thread():
+    """Nothing changes it meanwhile, whatever the watches bring; all of that is taken at the end, in its order."""
+    async with (
+        asyncio.timeout(20),
+        await MisbehavingApiServer().start() as server,
+        Client(server.cluster) as client,
+    ):
+        store, inventory = server.store, fresh()
+        store_all(server)
+        async with following(client, inventory) as cluster:
+            cluster.now()
+            before = report(inventory)
+            cluster.changed.clear()
+            cluster.stand_still()
+            store.delete(PODS, "waits", "default")
+            last = {"pods": store.version}
+            store.delete(NODES, "v100")
+            again = store.get(NODES, "sim-1").document
+            store.delete(NODES, "sim-1")
+            store.create(
+                NODES, {**again, "metadata": {**again["metadata"], "resourceVersion": "", "uid": ""}}
+            )
+            last["nodes"] = store.version
+            for one in cluster.follower.reflectors:
+                while int(one.health.version or 0) < last.get(one.resource.name, 0):
+                    await asyncio.sleep(0.001)
+            assert (report(inventory), cluster.changed.is_set()) == (before, False)
+            cluster.catch_up()
+            assert cluster.changed.is_set()
+            other = fresh()
+            await other.read_cluster(client)
+            cluster.now()
+            assert report(inventory) == report(other) != before

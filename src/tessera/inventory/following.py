@@ -1,7 +1,7 @@
 """An inventory that is kept right by list and watch."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,13 +31,15 @@ class FollowedInventory:
         self._inventory = inventory
         self._dra_is_old = False
         self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
-        self.sinks: dict[Resource, Sink[Any]] = {
+        self._later: list[Callable[[], object]] | None = None  # what waits while the inventory stands still
+        sinks: dict[Resource, Sink[Any]] = {
             replace(NODES, labels=inventory.selector.text): Sink(
                 inventory.decode_node, self._replace_nodes, self._put_node, self._remove_node
             ),
             UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
             **inventory.dra.sinks(),
         }
+        self.sinks = {resource: self._in_time(sink) for resource, sink in sinks.items()}
         self.follower = Follower(client, self.sinks)
         # when classes look at more than the slices were read for, slices are read again
         inventory.dra.follow(self._dra_changed, partial(self.follower.relist, RESOURCE_SLICES))
@@ -46,6 +48,30 @@ class FollowedInventory:
     def error(self) -> str:
         """Why the inventory may be out of date; empty: it is not."""
         return self.follower.stale()
+
+    def stand_still(self) -> None:
+        """Let nothing change the inventory, for who reads it in another thread: what the watches bring waits until `catch_up`."""
+        self._later = []
+
+    def catch_up(self) -> None:
+        """Take what the watches brought meanwhile. Where that raises, the inventory is not complete any more."""
+        later, self._later = self._later or (), None
+        for take in later:
+            take()
+
+    def _in_time(self, sink: Sink[Any]) -> Sink[Any]:
+        """The same, which waits while the inventory stands still."""
+
+        def taken(take: Callable[[Any], object]) -> Callable[[Any], object]:
+            def when_it_may(given: Any) -> None:
+                if self._later is None:
+                    take(given)
+                else:
+                    self._later.append(partial(take, given))
+
+            return when_it_may
+
+        return Sink(sink.decode, taken(sink.replace), taken(sink.upsert), taken(sink.delete))
 
     def now(self) -> None:
         """Bring the inventory's list of pods, and what DRA serves, up to date; its sums always are."""
