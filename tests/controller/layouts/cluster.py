@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from email.utils import formatdate
 from typing import Any
 
 from tessera.controller.layouts.reconciler import LayoutReconciler
@@ -32,11 +34,13 @@ WRITES = ("PATCH", "POST", "PUT")
 class FastClock(Clock):
     """Real time, made fast: minutes of a rollout pass in a second."""
 
+    ahead = 0.0  # seconds by which it is wrong
+
     def now(self) -> float:
         return time.monotonic() * HASTE
 
     def wall(self) -> float:
-        return 1_800_000_000.0 + time.monotonic() * HASTE
+        return 1_800_000_000.0 + time.monotonic() * HASTE + self.ahead
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / HASTE)
@@ -68,6 +72,7 @@ class GatedServer(MisbehavingApiServer):
         self.before: Callable[[str], None] = lambda agent: None
         self.after: Callable[[str], None] = lambda agent: None
         self.late: Callable[[Request], float] = lambda request: 0.0  # seconds until its answer is sent
+        self.clock: Clock | None = None  # whose time it says
 
     async def answer(self, request: Request) -> Response | Stream:
         agent = request.headers.get("user-agent", "")
@@ -83,6 +88,9 @@ class GatedServer(MisbehavingApiServer):
         if writes:
             self.after(agent)
         await asyncio.sleep(self.late(request))
+        if self.clock is not None and isinstance(answer, Response):
+            date = ("Date", formatdate(self.clock.wall(), usegmt=True))
+            return replace(answer, headers=(*answer.headers, date))
         return answer
 
 
@@ -185,9 +193,11 @@ class LayoutCluster:
         one: dict[str, Any] = next((one for one in some if one["type"] == type_), {})
         return one.get("status", ""), one.get("reason", ""), one.get("message", "")
 
-    def lead(self, identity: str, fence: Callable[[], None] = lambda: None) -> None:
+    def lead(
+        self, identity: str, fence: Callable[[], None] = lambda: None, clock: Clock | None = None
+    ) -> None:
         """Start a leader."""
-        client = Client(self.server.cluster, clock=FastClock(), user_agent=identity)
+        client = Client(self.server.cluster, clock=clock or FastClock(), user_agent=identity)
         metrics = self.metrics[identity] = ControllerMetrics()
         metrics.leads = lambda: True
         recorder = Recorder(client, "test")

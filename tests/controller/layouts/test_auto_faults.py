@@ -2,11 +2,15 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from tessera.controller.layouts.auto.memory import MOST_CUTS
+from tessera.core.autopilot.values import Cut, Past
 from tessera.core.dra.naming import pool_of
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.autopilot import write_past
 from tessera.protocol.mig.rollouts import Phase
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
@@ -243,6 +247,58 @@ def test_fault_65_the_memory_in_the_status_is_broken():
             await asyncio.sleep(0.3)  # several looks
             assert sum(one.cuts.values()) == 1
             assert said(one)["past"].count('"node":""') == 2
+
+    asyncio.run(main())
+
+
+def test_what_was_cut_long_ago_stops_nothing():
+    """As many re-cuts as are remembered are in the status, all of them days old: the next one begins, and they are forgotten."""
+
+    async def main():
+        document = auto()
+        async with cluster("gpu-0", document=document) as one:
+            old = Past(cuts=tuple(Cut(1_700_000_000.0 + at, "gpu-0", 0) for at in range(MOST_CUTS)))
+            stored = one.store.get(MIG_LAYOUTS, "inference").document
+            stored["status"] = {"autopilot": {"past": write_past(old)}}
+            one.store.update(MIG_LAYOUTS, "inference", stored, status=True)
+            wait_for(one)
+            one.lead("one")
+            await one.until(lambda: results(one) == ["Done"])
+            assert said(one)["past"].count('"node"') == 1
+
+    asyncio.run(main())
+
+
+def test_fault_37_a_cordon_that_arrives_when_its_slot_is_given_back():
+    """The leader has ended an earlier rollout of the node, of a MigLayout that is gone. The answer to the next cordon is lost, so its slot is given back: the
+    cordon, which arrives later, fails. No node is cordoned without a slot."""
+
+    async def main():
+        document = layout(rollout={"maxUnavailable": 1, "timeout": "60m"})
+        async with cluster("gpu-0", most=1, document=document) as one:
+            one.dead.add("gpu-0")
+            one.lead("one")
+            await one.until(lambda: one.cuts)
+            one.store.delete(MIG_LAYOUTS, "inference")
+            one.dead.clear()
+            one._answer("gpu-0")
+            await one.until(lambda: not one.cordoned)
+            late = list[Any]()
+
+            def lose(request):
+                if request.method != "PATCH" or "/nodes/" not in request.path or late:
+                    return None
+                late.append(request)
+                return status(StatusError(504, "Timeout", "lost"))
+
+            one.server.intercept = lose
+            one.store.create(MIG_LAYOUTS, auto("newer"))
+            wait_for(one, 1, MIG + "3g.30gb")
+            await one.until(lambda: {*results(one, "newer")} == {"NotBegun"})
+            assert one.status("newer")["updating"] == []
+            await one.server.answer(late[0])
+            assert one.cordoned == set()
+            await one.until(lambda: {*results(one, "newer")} == {"Done", "NotBegun"})
 
     asyncio.run(main())
 

@@ -5,47 +5,24 @@ The status is what survives a restart: a re-cut stands there, with the slot of i
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from msgspec import structs
 
+from tessera.controller.failures import words
 from tessera.controller.layouts.auto import decisions as told_by
+from tessera.controller.layouts.auto.deciding import Look, Question, rollouts_of
 from tessera.controller.layouts.auto.decisions import Rollouts
-from tessera.controller.layouts.auto.limits import careful
-from tessera.controller.layouts.auto.memory import MOST_CUTS, Memory, refunded, stored_cuts
+from tessera.controller.layouts.auto.memory import MOST_CUTS, Memory, lately, refunded, refunded_text
 from tessera.controller.layouts.auto.standing import standing
-from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, owners
-from tessera.core.autopilot.propose import propose
-from tessera.core.autopilot.values import Cut, Proposal, Recut, Want
+from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State
+from tessera.core.autopilot.values import Past
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.profile import MigProfile
 from tessera.inventory.demand.wants import Situation
-from tessera.protocol.mig.autopilot import AutopilotStatus, write_past
+from tessera.protocol.mig.autopilot import AutopilotStatus, read_past, write_past
 from tessera.protocol.mig.miglayout import MigLayout
 
-_NUMBERS: Final = 30.0  # seconds between two writes of a status in which only numbers differ
-_ANYTHING: Final = 300.0  # the same where only what is remembered differs
-_CATCHES_UP: Final = 60.0  # seconds after a re-cut in which what is seen of its node may be out of date
 _NO_SLOT: Final = "other nodes are being changed (rollout.maxUnavailable)"
-
-
-@dataclass(slots=True)
-class Look:
-    """What was decided for one MigLayout at one moment."""
-
-    generation: int
-    cuts: tuple[Cut, ...] | None  # what the status had of earlier re-cuts; None: it could not be read
-    under_way: frozenset[str]  # nodes on which re-cuts were under way
-    proposal: Proposal
-    unknown: Mapping[str, str]  # nodes whose layout is not known, and why
-    unseen: str = ""  # what could not be read
-    begun: set[str] = field(default_factory=set)  # nodes that were begun by it: the next look decides again
-
-    def holds(self, layout: MigLayout, under_way: frozenset[str]) -> bool:
-        """Whether a MigLayout is still as it was looked at, and no re-cut has begun since."""
-        same = (self.generation, self.cuts) == (layout.metadata.generation, stored_cuts(layout))
-        return same and self.cuts is not None and not self.begun and under_way <= self.under_way
 
 
 class Autopilot:
@@ -54,21 +31,17 @@ class Autopilot:
     def __init__(self) -> None:
         self.looks: dict[str, Look] = {}  # by the MigLayout's UID
         self.missing = ""  # why it is not known what pods wait for
+        self.halted = ""  # why nothing is decided although it is: a sentence
         self._memory = Memory()
-        self._written: dict[str, float] = {}  # when the status was written
 
     def reset(self) -> None:
         """Forget everything: another process may have led since. What counts is in the status."""
         self.looks.clear()
         self._memory.clear()
-        self._written.clear()
 
     def knows(self, layouts: Iterable[MigLayout]) -> bool:
         """Whether these were looked at as they are."""
-        return all(
-            (look := self.looks.get(one.uid)) is not None and look.generation == one.metadata.generation
-            for one in layouts
-        )
+        return all((look := self.looks.get(one.uid)) is not None and look.is_of(one) for one in layouts)
 
     def wanted(self) -> dict[tuple[str, str], int]:
         """Devices that are wanted and not there, by kind and profile."""
@@ -78,6 +51,10 @@ class Autopilot:
                 for kind in ("waiting", "fell_back", "rejected"):
                     found[kind, profile.label] += getattr(one, kind)
         return +found
+
+    def is_unsettled(self) -> bool:
+        """Whether something is wanted, or could not be decided: time alone may change that."""
+        return bool(self.wanted()) or any(look.error is not None for look in self.looks.values())
 
     def refused(self) -> dict[tuple[str], int]:
         """Devices that no room is made for, by why."""
@@ -106,6 +83,25 @@ class Autopilot:
                 found[node.name] = why
         return found
 
+    def question(
+        self,
+        layouts: Iterable[MigLayout],
+        every: Iterable[MigLayout],
+        nodes: Mapping[str, SeenNode],
+        now: float,
+    ) -> Question:
+        """What is to be decided for these of all MigLayouts, and by what."""
+        some = tuple(layouts)
+        past = {one.uid: self._memory.of(one, now) for one in some}
+        return Question(some, tuple(every), dict(nodes), past, now)
+
+    def take(self, question: Question, looks: Mapping[str, Look]) -> None:
+        """Go by what was decided."""
+        self.looks = dict(looks)
+        for layout in question.layouts:
+            if (look := looks.get(layout.uid)) is not None and look.error is None:
+                self._memory.keep(layout, look.proposal.past)
+
     def look(
         self,
         layouts: Iterable[MigLayout],
@@ -114,34 +110,13 @@ class Autopilot:
         seen: Situation,
         now: float,
     ) -> None:
-        """Decide for these of all MigLayouts, the oldest first: what it serves, the next ones need not."""
-        kept: dict[str, list[SeenNode]] = {}
-        for name, some in owners(every, nodes.values()).items():
-            kept.setdefault(some[0].uid, []).append(nodes[name])
-        wants, self.looks = list(seen.wants), {}
-        for layout in sorted(layouts, key=lambda one: one.age):
-            try:
-                limits = layout.spec.autopilot.limits
-            except InvalidInput:
-                continue  # the plan says it
-            past, mine = self._memory.of(layout, now), kept.get(layout.uid, [])
-            supply = [card for node in mine for card in seen.cards.get(node.name, ())]
-            changed = {one.node for one in past.cuts if now - one.at < _CATCHES_UP}
-            limits = careful(limits, mine, seen.cards, changed)
-            queues = frozenset[int]().union(*{one.queues for one in supply})
-            wanted = [one for one in wants if one.queue in queues]
-            proposal = propose(wanted, supply, past, limits, now, _used(seen, mine))
-            self._memory.keep(layout, proposal.past)
-            self.looks[layout.uid] = Look(
-                layout.metadata.generation,
-                stored_cuts(layout),
-                _under_way(layout, mine),
-                proposal,
-                seen.unknown,
-                seen.unseen,
-            )
-            if not layout.spec.autopilot.dry_run:
-                wants = list(_less(wants, queues, proposal.recuts))
+        """Decide at once, for who has nothing else to do meanwhile; what goes wrong is raised."""
+        question = self.question(layouts, every, nodes, now)
+        looks = question.decide(seen)
+        for one in looks.values():
+            if one.error is not None:
+                raise one.error
+        self.take(question, looks)
 
     def plan(
         self,
@@ -161,8 +136,8 @@ class Autopilot:
             _ = layout.spec.autopilot.limits
         except InvalidInput as error:
             plan.error = plan.error or f"spec.autopilot: {error}"
-        plan.stopped = plan.error or _stopped(layout)
-        under_way = _under_way(layout, kept)
+        plan.stopped = plan.error or _stopped(layout, now)
+        under_way = rollouts_of(layout, kept)
         # a slot without a rollout may be that of one that an earlier leader still begins: first it is given back
         open_slots = {*layout.updating} - under_way
         if plan.stopped or open_slots or look is None or not look.holds(layout, under_way):
@@ -184,15 +159,21 @@ class Autopilot:
         layout, before = plan.layout, plan.layout.autopilot
         slots = {*layout.updating, *plan.begin} - {*released}
         history = told_by.ended_rows(before.history, nodes, layout.uid, slots, rollouts)
-        begun = [one for name in plan.begin for one in plan.recuts[name]]
-        past = refunded(self._memory.of(layout, now), zip(before.history, history, strict=True))
-        past = past.after(begun, now)
+        ended = [*zip(before.history, history, strict=True)]
         look, dry_run = self.looks.get(layout.uid), layout.spec.autopilot.dry_run
-        if look is None:
-            text = f"What pods wait for is not known: {self.missing}."
-            return structs.replace(
-                before, dry_run=dry_run, summary=text, history=history, past=write_past(past)
-            )
+        if look is None or look.error is not None or not look.is_of(layout):
+            text = refunded_text(before.past, ended)
+            undecided = structs.replace(before, dry_run=dry_run, history=history, past=text)
+            error = look.error if look is not None else None
+            if why := self.halted or (error and f"The autopilot cannot decide: {words(error)}"):
+                text = f"{why}. Nothing is re-cut."
+                return structs.replace(undecided, summary=text, recuts=[], refusals=[])
+            text = f"What pods wait for is not known: {self.missing}." if self.missing else before.summary
+            return structs.replace(undecided, summary=text)
+        begun = [one for name in plan.begin for one in plan.recuts[name]]
+        past = refunded(self._memory.of(layout, now), ended)
+        if begun:
+            past = lately(past, layout, now).after(begun, now)
         proposal = look.proposal
         left = [
             one
@@ -211,63 +192,18 @@ class Autopilot:
             write_past(past),
         )
 
-    def worth_writing(self, layout: MigLayout, new: AutopilotStatus, now: float) -> bool:
-        """Whether a status is worth a write: a decision at once, mere numbers now and then."""
-        old = layout.autopilot
-        return (
-            told_by.decisions(old) != told_by.decisions(new)
-            or (self.is_due(layout, now) and told_by.numbers(old) != told_by.numbers(new))
-            or (self.is_due(layout, now, _ANYTHING) and old != new)
-        )
-
-    def is_due(self, layout: MigLayout, now: float, seconds: float = _NUMBERS) -> bool:
-        """Whether a status has not been written for so long, or a clock was ahead when it was."""
-        return not 0.0 <= now - self._written.setdefault(layout.uid, now) < seconds
-
-    def written(self, plan: LayoutPlan, now: float) -> None:
+    def written(self, plan: LayoutPlan) -> None:
         """A status was written: what begins with it is begun, and the next look decides about the rest."""
-        uid = plan.layout.uid
-        self._written[uid] = now
-        if (look := self.looks.get(uid)) is not None and plan.begin:
+        if (look := self.looks.get(plan.layout.uid)) is not None and plan.begin:
             look.begun.update(plan.begin)
 
 
-def _used(seen: Situation, nodes: Iterable[SeenNode]) -> Mapping[MigProfile, int] | None:
-    """Devices that pods have on these nodes."""
-    if seen.used is None:
-        return None
-    found = Counter[MigProfile]()
-    for node in nodes:
-        found.update(seen.used.get(node.name, {}))
-    return found
-
-
-def _less(wants: Iterable[Want], queues: Collection[int], recuts: Iterable[Recut]) -> Iterable[Want]:
-    """The wants that re-cuts leave."""
-    served = Counter[MigProfile]()
-    for one in recuts:
-        served.update(one.serves)
-    for want in wants:
-        taken = min(want.number, served[want.profile]) if want.queue in queues else 0
-        served[want.profile] -= taken
-        if taken < want.number:
-            yield replace(want, number=want.number - taken)
-
-
-def _under_way(layout: MigLayout, nodes: Iterable[SeenNode]) -> frozenset[str]:
-    """The nodes with a rollout of a MigLayout; those on which it cannot be told wait for a person."""
-    return frozenset(
-        one.name
-        for one in nodes
-        if one.unreadable or (one.record is not None and one.record.owner.uid == layout.uid)
-    )
-
-
-def _stopped(layout: MigLayout) -> str:
+def _stopped(layout: MigLayout, now: float) -> str:
     """Why no re-cut begins; empty where they may."""
     if layout.spec.paused:
         return "paused"
     if layout.spec.autopilot.dry_run:
         return "dry run"
-    many = len(stored_cuts(layout) or ()) >= MOST_CUTS
+    past = read_past(layout.autopilot.past) or Past()
+    many = len(lately(past, layout, now).cuts) >= MOST_CUTS
     return f"{MOST_CUTS} re-cuts are in their cool-down, and no more are remembered" if many else ""

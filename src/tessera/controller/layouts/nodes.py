@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from tessera.controller.failures import Failures, of_the_server, words
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
 from tessera.controller.layouts.plan import SeenNode
+from tessera.controller.layouts.server_time import ServerTime
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.autopilot.values import Recut
-from tessera.core.errors import InvalidInput
-from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -22,7 +23,6 @@ from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
 from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
-from tessera.rollout.config_map import NotWritten
 from tessera.rollout.in_use import named
 from tessera.rollout.machine.carrying import Carrier
 from tessera.rollout.machine.step import begin, step, unfence
@@ -32,7 +32,6 @@ from tessera.rollout.planned import NotNow, recut_change
 
 log = logging.getLogger(__name__)
 
-UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
 _AT_ONCE: Final = 16  # nodes that are read and written at the same time
 _PUT_OFF: Final = 60.0  # seconds until a node is looked at again that refuses a layout
 _MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
@@ -47,6 +46,7 @@ class NodeRollouts:
         state: LayoutState,
         recorder: Recorder,
         metrics: ControllerMetrics,
+        failures: Failures,
         verdict: Callable[[SeenNode, MigLayout], Verdict],
     ) -> None:
         self.told: dict[str, str] = {}  # by node: what its rollout waits for
@@ -55,9 +55,11 @@ class NodeRollouts:
         ] = {}  # by node: how its last rollout ended, where this process saw it
         self._client = client
         self._clock = client.clock
+        self._time = ServerTime(client)
         self._state = state
         self._recorder = recorder
         self._metrics = metrics
+        self._failures = failures
         self._verdict = verdict
         self._carrier = Carrier(client, self._check)
         self._fence: Callable[[], None] = lambda: None
@@ -69,6 +71,12 @@ class NodeRollouts:
 
     def _check(self) -> None:
         self._fence()
+
+    def slots_written(self, nodes: Iterable[str]) -> None:
+        """Nodes have a slot from now on: how an earlier rollout of theirs ended says nothing about this one."""
+        for name in nodes:
+            self.outcomes.pop(name, None)
+            self._ended.discard(name)
 
     def reset(self) -> None:
         """Forget what this process knows better than its watches: another one may have led since."""
@@ -100,15 +108,16 @@ class NodeRollouts:
         return ended
 
     async def _drive(self, name: str) -> bool:
-        for _ in range(_MOST_STEPS):
-            try:
+        """Take the next steps of one node; what goes wrong is of this node, and the others go on."""
+        subject = f"node {name}"
+        if self._failures.rests(subject):
+            return False
+        with self._failures.survived("rollout", subject) as tried:
+            for _ in range(_MOST_STEPS):
                 if (done := await self._step(name)) is not None:
                     return done
-            except (KubeError, InvalidInput, NotWritten) as error:  # of this node: the others go on
-                self._metrics.failures.add("rollout")
-                self.told[name] = str(error)
-                log.warning("node %s: %s; will try again", name, error)
-                return False
+        if tried.error is not None:
+            self.told[name] = words(tried.error)
         return False
 
     async def _look(self, name: str) -> NodeSnapshot | None:
@@ -127,7 +136,7 @@ class NodeRollouts:
         node = self._state.refresh_node(seen.node)
         if node.record is None or not node.record.owner.uid:
             return False
-        found = step(seen, self._clock.wall(), cancelled=await self._cancelled(node, node.record))
+        found = step(seen, self._time.now(), cancelled=await self._cancelled(node, node.record))
         if isinstance(found, NotUnderWay):
             return False
         if isinstance(found, Patch):
@@ -179,22 +188,15 @@ class NodeRollouts:
     ) -> None:
         """Cordon a node that has its slot, unless something has changed since it was planned; `recuts`: what the autopilot does with it."""
         self._fence = fence
-        self.outcomes.pop(name, None)
-        try:
-            await self._begin(name, layout, recuts)
-        except NotNow as error:
-            log.info("node %s: not re-cut: %s", name, error)
-            self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
-        except (
-            ApiError,
-            InvalidInput,
-            NotWritten,
-        ) as error:  # of this node, or of mig-manager's ConfigMap: the others go on
-            if isinstance(error, ApiError) and error.code in UNAVAILABLE:
-                raise
-            self._metrics.failures.add("rollout")
-            log.warning("node %s: %s; will try again", name, error)
-            self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
+        # what goes wrong is of this node, or of mig-manager's ConfigMap: the others go on
+        with self._failures.survived("rollout", f"node {name}", of_the_server) as tried:
+            try:
+                await self._begin(name, layout, recuts)
+            except NotNow as error:
+                log.info("node %s: not re-cut: %s", name, error)
+                self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
+        if tried.error is not None:
+            self._put_off[name] = self._clock.now() + _PUT_OFF, words(tried.error)
 
     async def _begin(self, name: str, layout: MigLayout, recuts: Sequence[Recut]) -> None:
         seen = await self._look(name)
@@ -224,9 +226,8 @@ class NodeRollouts:
             auto=bool(recuts),
         )
         owner = Owner(layout.name, layout.uid)
-        after = await self._carrier.write(seen, begin(seen, change, owner, how, self._clock.wall()))
+        after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
         if after is not None:
-            self._ended.discard(name)
             self._state.refresh_node(after)
             log.info("node %s: cordoned for MigLayout %s", name, layout.name)
             self._event(seen, "MIGRolloutBegun", f"MigLayout {layout.name}: cordoned, to get another layout")
@@ -258,7 +259,7 @@ class NodeRollouts:
         if one.record is not None or one.unreadable:
             return False
         owner = Owner(layout.name, layout.uid)
-        after = await self._carrier.write(seen, fence_off(seen, owner, self._clock.wall()))
+        after = await self._carrier.write(seen, fence_off(seen, owner, self._time.now()))
         if after is None:
             return False
         fenced = NodeSnapshot(after)

@@ -77,6 +77,7 @@ class LayoutPlan:
     recuts: dict[str, list[Recut]] = field(default_factory=dict)  # mode Auto: by node, its cards to be cut
     stopped: str = ""  # why no further node begins
     error: str = ""  # what is wrong with the MigLayout itself
+    bug: Exception | None = None  # why there is no plan for it: nothing is to be done, nor known of its nodes
 
     @property
     def slots(self) -> list[str]:
@@ -127,7 +128,10 @@ def plan(
             records.setdefault(node.record.owner.uid, set()).add(node.name)
     for uid, one in plans.items():
         fixed = partial(_fixed, judge=judge, busy=busy, now=now, told=told or {})
-        _plan(one, keeps[uid], records.get(uid, set()), autopilot if one.layout.follows_demand else fixed)
+        try:
+            _plan(one, keeps[uid], records.get(uid, set()), autopilot if one.layout.follows_demand else fixed)
+        except Exception as bug:  # noqa: BLE001 # of this MigLayout, whose work raises it: the others have their plans
+            plans[uid] = LayoutPlan(one.layout, bug=bug)
     return list(plans.values())
 
 

@@ -6,27 +6,30 @@ cordons only nodes whose slot is written, and each write to a node has the node'
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
+from math import inf
 from typing import Any, Final, NoReturn, TypeVar
 
 from msgspec import to_builtins
 
 from tessera.controller.ability import Ability
+from tessera.controller.failures import Failures, of_the_server
 from tessera.controller.layouts.auto.decisions import changed_rows
-from tessera.controller.layouts.auto.demand import SOONEST, DemandFollower
-from tessera.controller.layouts.auto.memory import is_readable
+from tessera.controller.layouts.auto.demand import SOONEST
 from tessera.controller.layouts.autopilot import Autopilot
 from tessera.controller.layouts.events import of_conditions, of_decision
 from tessera.controller.layouts.judging import Verdict, Verdicts
-from tessera.controller.layouts.nodes import UNAVAILABLE, NodeRollouts
+from tessera.controller.layouts.looking import Looking
+from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
+from tessera.controller.layouts.server_time import ServerTime
 from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
-from tessera.controller.layouts.status import is_minor, status_of
+from tessera.controller.layouts.status import Pace, news, status_of
 from tessera.controller.metrics import ControllerMetrics
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import Backoff, first_of
-from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.errors import ApiError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
@@ -82,8 +85,12 @@ class LayoutReconciler:
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._autopilot = Autopilot()
-        self._demand = DemandFollower(client, soonest)
-        self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._verdict)
+        self._failures = Failures(client.clock, metrics)
+        self._time = ServerTime(client)
+        self._looking = Looking(client, metrics, self._failures, self._autopilot, soonest)
+        self._pace = Pace()
+        self._again = inf  # when something is to be written that can wait, by a clock that never jumps
+        self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._failures, self._verdict)
         metrics.layout_nodes = lambda: {
             (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State
         }
@@ -115,21 +122,21 @@ class LayoutReconciler:
         await self.until_able()
         self._rollouts.reset()
         self._autopilot.reset()
+        self._pace.clear()
         try:
             await self._reconcile_for_ever(fence)
         finally:  # another process may lead now
-            self._demand.stop()
+            self._looking.stop()
             self._autopilot.reset()
 
     async def _reconcile_for_ever(self, fence: Callable[[], None]) -> NoReturn:
         while True:
             self._changed.clear()
             fence()
-            began = self._clock.now()
-            try:
+            began, more = self._clock.now(), False
+            with self._failures.survived(self.name, f"reconciler {self.name}") as tried:
                 more = await self.reconcile(fence)
-            except KubeError as error:
-                log.warning("layouts: the API server cannot be asked, will try again: %s", error)
+            if tried.error is not None:
                 await self._clock.sleep(self._backoff.next())
                 continue
             self._backoff.reset()
@@ -144,8 +151,9 @@ class LayoutReconciler:
                 await self._tried(layout, self._write_status(layout, {"controller": self._identity}))
         await self._read_configurations()
         more = await self._rollouts.drive(fence)
-        await self._look()
-        now, told, put_off = self._clock.wall(), self._rollouts.told, self._rollouts.put_off
+        around, put_off = self._around.manager, self._rollouts.put_off
+        await self._looking.decide(self._ours(), self.state, around, put_off)
+        now, told = self._time.now(), self._rollouts.told
         plans = plan(
             list(self.state.layouts.values()),
             self.state.nodes,
@@ -155,7 +163,7 @@ class LayoutReconciler:
             told,
             lambda one, kept: self._autopilot.plan(one, kept, now, told, put_off),
         )
-        self._states = {}
+        self._states, self._again = {}, inf
         for one in plans:
             for state, _ in one.states.values():
                 self._states[state] = self._states.get(state, 0) + 1
@@ -165,61 +173,45 @@ class LayoutReconciler:
         await self._rollouts.configurations.tidy(self._around.manager, records)
         return more
 
-    async def _look(self) -> None:
-        """Let the autopilot decide, where a MigLayout is in mode Auto and it is time."""
-        every = list(self.state.layouts.values())
-        if not any(one.follows_demand for one in every):
-            self._demand.stop()
-            self._autopilot.looks.clear()
-            return
-        self._demand.start()
-        ours = [one for one in every if one.follows_demand and one.status.controller == self._identity]
-        missing, pilot = self._demand.missing(), self._autopilot
-        if not missing and (self._demand.is_due(wants=bool(pilot.wanted())) or not pilot.knows(ours)):
-            nodes, now = self.state.nodes, self._clock.wall()
-            left = pilot.left(nodes.values(), now, self._rollouts.put_off)
-            seen = await self._demand.look(nodes, left, self._around.manager)
-            if seen is not None:
-                pilot.look(ours, every, nodes, seen, now)
-                self._complain([one for one in ours if not is_readable(one)])
-            missing = self._demand.missing()
-        pilot.missing = missing
-        if missing:
-            pilot.looks.clear()
-
-    def _complain(self, layouts: Iterable[MigLayout]) -> None:
-        """Of these what an earlier leader remembered cannot be read."""
-        for one in layouts:
-            self._metrics.failures.add("memory")
-            log.warning("MigLayout %s: status.autopilot.past cannot be read: no re-cut for an hour", one.name)
+    def _ours(self) -> list[MigLayout]:
+        """The MigLayouts that this process has taken over."""
+        return [one for one in self.state.layouts.values() if one.status.controller == self._identity]
 
     async def _tried(self, layout: MigLayout, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do some work for one MigLayout; where the API server refuses it, the others go on."""
-        try:
-            return await work
-        except ApiError as error:
-            if error.code in UNAVAILABLE:
-                raise
-            self._metrics.failures.add("layout")
-            log.warning("MigLayout %s: %s; will try again", layout.name, error)
+        """Do some work for one MigLayout; where the API server refuses it, or it meets a bug, the others go on."""
+        subject = f"MigLayout {layout.name}"
+        if self._failures.rests(subject):
+            work.close()
             return None
+        with self._failures.survived("layout", subject, of_the_server):
+            return await work
+        return None
 
     async def _carry_out(self, one: LayoutPlan, fence: Callable[[], None]) -> bool:
         """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
+        if one.bug is not None:
+            raise one.bug
         released = {name for name in one.unused if await self._rollouts.release(name, one.layout, fence)}
-        layout, now = one.layout, self._clock.wall()
+        if one.recuts and self._time.wrong():
+            return True  # since it was planned: the next plan has none
+        layout, now = one.layout, self._time.now()
         status = status_of(one, self._identity, now)
         status["updating"] = [name for name in status["updating"] if name not in released]
-        autopilot = self._of_autopilot(one, released, status, now)
-        may_wait = layout.follows_demand and not self._autopilot.is_due(layout, now)
-        if status != layout.raw_status and not (may_wait and is_minor(layout.raw_status, status)):
+        said = self._of_autopilot(one, released, status, now)
+        what, moment = news(layout, status, said), self._clock.now()
+        due = self._pace.due(layout.uid, what, moment)
+        if due <= moment:
             fence()
             written = await self._write_status(layout, status)
             if written is None:
                 return True
-            self._tell(layout, status, autopilot)
-            self._autopilot.written(one, now)
+            self._tell(layout, status, said)
+            self._autopilot.written(one)
+            self._pace.written(layout.uid, what, moment)
             layout = written
+        else:
+            self._again = min(self._again, due)
+        self._rollouts.slots_written(one.begin)
         for name in one.begin:
             if name in layout.updating:
                 await self._rollouts.begin(name, layout, fence, one.recuts.get(name, ()))
@@ -228,18 +220,14 @@ class LayoutReconciler:
     def _of_autopilot(
         self, one: LayoutPlan, released: Collection[str], status: dict[str, Any], now: float
     ) -> AutopilotStatus | None:
-        """Complete a status with what the autopilot says; None where that stays as it is."""
-        layout, there = one.layout, "autopilot" in one.layout.raw_status
-        if not layout.follows_demand:
-            if there:
+        """Complete a status with what the autopilot says; None where it has no say."""
+        if not one.layout.follows_demand:
+            if "autopilot" in one.layout.raw_status:
                 status["autopilot"] = None  # by a merge patch it goes
             return None
         said = self._autopilot.status(one, self.state.nodes, released, self._rollouts, now)
-        if self._autopilot.worth_writing(layout, said, now) or one.begin or not there:
-            status["autopilot"] = to_builtins(said)
-            return said
-        status["autopilot"] = layout.raw_status["autopilot"]
-        return None
+        status["autopilot"] = to_builtins(said)
+        return said
 
     async def _write_status(self, layout: MigLayout, status: dict[str, Any]) -> MigLayout | None:
         """Write to the status with the MigLayout's version; None where it has changed since."""
@@ -295,4 +283,5 @@ class LayoutReconciler:
         """Wait until something has changed, or for the next look; at least as long as the last one took, since many nodes change all the time."""
         await self._clock.sleep(min(max(_BURST, took), self._poll))
         seconds = self._poll if self._rollouts.under_way() else _REST
-        await first_of(self._clock.sleep(seconds), self._changed.wait(), self._demand.due())
+        seconds = min(seconds, max(0.0, self._again - self._clock.now()))
+        await first_of(self._clock.sleep(seconds), self._changed.wait(), self._looking.due())

@@ -1,17 +1,27 @@
-"""The status of a MigLayout: counts, conditions, and the reasons of some nodes."""
+"""The status of a MigLayout: counts, conditions, the reasons of some nodes; and when it is worth a write."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from enum import IntEnum
 from heapq import nsmallest
+from math import inf
 from typing import Any, Final
 
+from tessera.controller.layouts.auto.decisions import decisions, numbers
 from tessera.controller.layouts.plan import LayoutPlan, State
 from tessera.core.text import number_of, shortened
+from tessera.protocol.mig.autopilot import AutopilotStatus
+from tessera.protocol.mig.miglayout import MigLayout
 
 MOST_NODES: Final = 20  # whose reasons the status has
 _LONGEST: Final = 300  # characters of a reason
 _ORDER: Final = (State.FAILED, State.INVALID, State.CONFLICT, State.UPDATING, State.PENDING)
 _LONGEST_MESSAGE: Final = 1000
+_AUTOPILOT: Final = "autopilot"
+# seconds between two writes of mere numbers: a person who looks at a small cluster waits for none, and 4,000 nodes that change cause two a minute
+_FIRST_WAIT: Final = 10.0
+_LONGEST_WAIT: Final = 30.0
+_MEMORY: Final = 300.0  # seconds between two writes where only what is remembered differs
 
 
 def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
@@ -42,15 +52,65 @@ def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
     }
 
 
-def is_minor(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether statuses differ only in how many nodes are as they should be, and in words: on a large cluster that changes all the time."""
-    return _of_note(old) == _of_note(new)
+class News(IntEnum):
+    """What of a status is new: how soon it is worth a write."""
+
+    NOTHING = 0
+    MEMORY = 1  # only what the autopilot remembers
+    NUMBERS = (
+        2  # how many nodes are as they should be, and words: on a large cluster these change all the time
+    )
+    DECISION = 3  # slots, conditions, what the autopilot decided
+
+
+def news(layout: MigLayout, status: Mapping[str, Any], said: AutopilotStatus | None) -> News:
+    """What is new in a status; `said`: what the autopilot says, None where it has no say."""
+    was, now = (
+        {x: one for x, one in some.items() if x != _AUTOPILOT} for some in (layout.raw_status, status)
+    )
+    there, old = _AUTOPILOT in layout.raw_status, layout.autopilot
+    if _of_note(was) != _of_note(now) or there != (said is not None):
+        return News.DECISION
+    if said is not None and decisions(old) != decisions(said):
+        return News.DECISION
+    if was != now or (said is not None and numbers(old) != numbers(said)):
+        return News.NUMBERS
+    return News.MEMORY if said is not None and old != said else News.NOTHING
 
 
 def _of_note(status: Mapping[str, Any]) -> dict[str, Any]:
     rest = {field: one for field, one in status.items() if field not in ("desired", "current", "nodes")}
     some = ("type", "status", "reason", "observedGeneration")
     return {**rest, "conditions": [[one.get(x) for x in some] for one in status.get("conditions") or ()]}
+
+
+class Pace:
+    """When a status is written: decisions at once, mere numbers at once after a quiet while and then less and less often. By a clock that never jumps."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, float] = {}  # by the MigLayout's UID: when its status was written
+        self._numbers: dict[
+            str, tuple[float, float]
+        ] = {}  # when mere numbers were, and how long the next wait
+
+    def clear(self) -> None:
+        self._written.clear()
+        self._numbers.clear()
+
+    def due(self, uid: str, what: News, now: float) -> float:
+        """From when on it is worth a write."""
+        if what is News.NUMBERS:
+            return sum(self._numbers.get(uid, (now, 0.0)))
+        if what is News.MEMORY:
+            return self._written.setdefault(uid, now) + _MEMORY
+        return now if what is News.DECISION else inf
+
+    def written(self, uid: str, what: News, now: float) -> None:
+        self._written[uid] = now
+        if what is News.NUMBERS:
+            at, wait = self._numbers.get(uid, (-inf, 0.0))
+            quiet = now - at >= 2 * _LONGEST_WAIT
+            self._numbers[uid] = now, _FIRST_WAIT if quiet else min(2 * wait, _LONGEST_WAIT)
 
 
 def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str, str]]:

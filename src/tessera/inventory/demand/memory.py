@@ -1,6 +1,5 @@
 """What was worked out of single nodes, kept as long as it holds: a cluster is looked at again and again, and few of its nodes change meanwhile."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tessera.core.devices.capacity import NodeUse
@@ -56,13 +55,6 @@ class NodeMemory:
                 found[name] = facts
         self._facts = found
         return found
-
-    def prepare(self, inventory: Inventory) -> Iterator[None]:
-        """Read how cards are cut, node by node, for who has other things to do meanwhile."""
-        for name, facts in self.of(inventory).items():
-            if facts.known is None and name in inventory.gpus:
-                yield
-                facts.known = inventory.known(name)
 
     @staticmethod
     def known(inventory: Inventory, name: str, facts: NodeFacts) -> KnownLayout | UnknownLayout:

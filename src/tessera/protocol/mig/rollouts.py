@@ -14,7 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.objects import decoder
 from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
 
-_CLOCKS_DIFFER: Final = 60.0  # seconds
+CLOCKS_DIFFER: Final = 60.0  # seconds, at most, between clocks that are kept right
 ROLLOUT: Final = "tessera.dev/rollout"
 RESULT: Final = "tessera.dev/rollout-result"
 
@@ -124,7 +124,7 @@ class RolloutEnd(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 def is_ahead(at: float, now: float) -> bool:
     """Whether a time was written by a clock that is ahead of ours, by more than clocks differ that are kept right."""
-    return at > now + _CLOCKS_DIFFER
+    return at > now + CLOCKS_DIFFER
 
 
 def target_of(key: str, value: str) -> str:

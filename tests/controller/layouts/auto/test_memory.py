@@ -8,12 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.controller.layouts.auto.memory import Memory, is_readable, sane, stored_cuts
+from tessera.controller.layouts.auto.memory import (
+    Memory,
+    is_readable,
+    lately,
+    refunded_text,
+    sane,
+    stored_cuts,
+)
 from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Want
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.autopilot import write_past
+from tessera.protocol.mig.autopilot import HistoryRow, write_past
 from tessera.protocol.mig.miglayout import MigLayout
 from tests.inventory.objects import LAYOUT
 from tests.rollout.plugin import CARDS
@@ -31,10 +38,10 @@ ROW = {
 }
 
 
-def layout(autopilot: Any, budget: int = 3) -> MigLayout:
+def layout(autopilot: Any, budget: int = 3, **spec: Any) -> MigLayout:
     document = {
         "metadata": {"name": "m", "uid": "u"},
-        "spec": {"mode": "Auto", "autopilot": {"recutsPerHour": budget}},
+        "spec": {"mode": "Auto", "autopilot": {"recutsPerHour": budget, **spec}},
         "status": {"autopilot": autopilot},
     }
     return MigLayout.read(json.dumps(document).encode())
@@ -98,6 +105,27 @@ def test_a_status_in_part_of_others_keeps_what_is_remembered():
     """Rows that cannot be read are forgotten, and re-cuts are not."""
     one = layout({"past": write_past(Past(cuts=(Cut(1.0, "n", 0),))), "history": [{"node": 3}]})
     assert (one.autopilot.history, stored_cuts(one)) == ([], (Cut(1.0, "n", 0),))
+
+
+def test_what_counts_no_more_is_forgotten():
+    """Re-cuts that are neither of the last hour nor in their cool-down are no longer kept when further ones begin: else 2,000 of them would end all re-cuts."""
+    hours = [Cut(NOW - 3600.0 * age, "n", age) for age in (5, 3, 1)] + [Cut(NOW - 5, "n", 0)]
+    one = layout({"past": write_past(Past(cuts=tuple(hours)))})
+    assert lately(Memory().of(one, NOW), one, NOW).cuts == (hours[-1],)
+    one = layout({"past": write_past(Past(cuts=tuple(hours)))}, coolDown="4h")
+    assert lately(Memory().of(one, NOW), one, NOW).cuts == tuple(hours[1:])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", write_past(Past(NOW, {}, (Cut(NOW + 5, "n", 1), Cut(1.0, "n", 2))))]
+)
+def test_who_decides_nothing_changes_no_time(text):
+    """What is remembered stays to the letter, whatever it is; only a re-cut that was not begun is taken out."""
+    rows = [HistoryRow("", "n", 1, "", "", {}, "", "UnderWay")] * 2
+    assert refunded_text(text, [(rows[0], rows[1])]) == text
+    after = msgspec.structs.replace(rows[1], result="NotBegun")
+    expected = write_past(Past(NOW, {}, (Cut(1.0, "n", 2),))) if len(text) > 1 else text
+    assert refunded_text(text, [(rows[0], after)]) == expected
 
 
 def test_times_that_are_yet_to_come():

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tessera.controller.beside import Beside, TooLong
 from tessera.controller.layouts.auto.standing import closed, coming
 from tessera.controller.layouts.plan import SeenNode
 from tessera.inventory.demand.memory import NodeMemory
@@ -20,8 +21,6 @@ LATEST: Final = 30.0  # the same while something is wanted: wants grow older
 _REJECTED: Final = 30.0  # seconds until workloads whose pods are rejected are read again
 _MISSING: Final = 1.0  # seconds until it is asked again whether all is known
 
-_AT_A_TIME: Final = 50  # nodes whose layout is read: about a millisecond each, the first time
-
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
@@ -34,8 +33,9 @@ class _Followed:
 class DemandFollower:
     """Follows nodes, pods and what DRA has; holds nothing while nobody asks."""
 
-    def __init__(self, client: Client, soonest: float = SOONEST) -> None:
+    def __init__(self, client: Client, beside: Beside, soonest: float = SOONEST) -> None:
         self._client = client
+        self._beside = beside
         self._soonest = soonest
         self._clock = client.clock
         self._followed: _Followed | None = None
@@ -44,6 +44,10 @@ class DemandFollower:
         self._failed = ""  # why the last look failed
 
     def start(self) -> None:
+        """Begin to follow; raises what has ended it, once: then it begins anew."""
+        if self._followed is not None and self._followed.task.done():
+            ended, self._followed = self._followed, None
+            ended.task.result()
         if self._followed is None:
             inventory = wanting_inventory()
             followed = FollowedInventory(self._client, inventory)
@@ -62,7 +66,7 @@ class DemandFollower:
         if self._followed is None:
             return "not followed"
         if self._followed.task.done():
-            self._followed.task.result()  # which raises what ended it
+            return "the cluster is not followed any more"
         followed = self._followed.followed
         why = followed.follower.missing() or followed.follower.forbidden() or followed.error
         return why or (self._failed if self._clock.now() < self._looked + self._soonest else "")
@@ -89,7 +93,7 @@ class DemandFollower:
     ) -> Situation | None:
         """What is wanted, and the cards; None where it cannot be read now. `left`: nodes that are left as they are, and why."""
         assert self._followed is not None  # noqa: S101 # `missing` says so first
-        inventory, followed = self._followed.inventory, self._followed.followed
+        inventory, followed, memory = self._followed.inventory, self._followed.followed, self._followed.memory
         now = self._looked = self._clock.now()
         self._failed = ""
         if now >= self._read + _REJECTED:
@@ -100,17 +104,26 @@ class DemandFollower:
                 return None
             self._read = now
         inventory.mig_manager = manager
-        for number, _ in enumerate(self._followed.memory.prepare(inventory)):
-            if number % _AT_A_TIME == 0:
-                await asyncio.sleep(0)  # the Lease is renewed meanwhile
         followed.changed.clear()
         followed.now()
-        every = nodes.values()
-        return situation(
-            inventory,
-            self._clock.wall(),
-            coming=coming(every),
-            left=left,
-            without=closed(every),
-            memory=self._followed.memory,
-        )
+        wall, every = self._clock.wall(), tuple(nodes.values())
+
+        def work() -> Situation:
+            without = closed(every)
+            return situation(inventory, wall, coming=coming(every), left=left, without=without, memory=memory)
+
+        followed.stand_still()
+        try:
+            return await self._beside.do(work)
+        except TooLong:
+            self.stop()  # its thread reads the inventory still
+            raise
+        finally:
+            self._catch_up(followed)
+
+    def _catch_up(self, followed: FollowedInventory) -> None:
+        try:
+            followed.catch_up()
+        except BaseException:  # it would be out of date from now on
+            self.stop()
+            raise

@@ -6,13 +6,14 @@ from typing import Final
 
 from tessera.core.autopilot.values import Cut, Past
 from tessera.protocol.kubernetes.objects import seconds
-from tessera.protocol.mig.autopilot import DRY_RUN, HistoryRow, read_past
+from tessera.protocol.mig.autopilot import DRY_RUN, HistoryRow, read_past, write_past
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.rollouts import Result
 
 # Re-cuts that are remembered: with the longest names of nodes they take half of what the API server takes of an object (1.5 MiB).
 # 20 an hour, the default, with a cool-down of 4 days.
 MOST_CUTS: Final = 2000
+_HOUR: Final = 3600.0  # seconds that the budget is for
 
 
 class Memory:
@@ -55,6 +56,12 @@ def sane(past: Past, now: float) -> Past:
     return replace(past, at=None if past.at is None else min(past.at, now), cuts=cuts)
 
 
+def lately(past: Past, layout: MigLayout, now: float) -> Past:
+    """What is remembered, without re-cuts that count neither for the budget nor for a cool-down any more."""
+    longest = max(_HOUR, layout.spec.autopilot.limits.cool_down)
+    return replace(past, cuts=tuple(one for one in past.cuts if now - one.at < longest))
+
+
 def refunded(past: Past, rows: Iterable[tuple[HistoryRow, HistoryRow]]) -> Past:
     """What is remembered, without the last re-cut of cards whose nodes were not even cordoned."""
     for before, after in rows:
@@ -65,6 +72,13 @@ def refunded(past: Past, rows: Iterable[tuple[HistoryRow, HistoryRow]]) -> Past:
                 cuts.remove(max(of, key=lambda one: one.at))
             past = replace(past, cuts=tuple(cuts))
     return past
+
+
+def refunded_text(text: str, rows: Iterable[tuple[HistoryRow, HistoryRow]]) -> str:
+    """The same as the status has it, for who decides nothing now: no time in it is changed."""
+    past = read_past(text)
+    found = None if past is None else refunded(past, rows)
+    return text if found is None or found == past else write_past(found)
 
 
 def _told(layout: MigLayout) -> Iterable[Cut]:

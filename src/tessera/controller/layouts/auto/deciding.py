@@ -1,0 +1,110 @@
+"""One look of the autopilot: from values to what is decided for each MigLayout. Pure, so it runs beside the loop."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tessera.controller.layouts.auto.limits import careful
+from tessera.controller.layouts.auto.memory import stored_cuts
+from tessera.controller.layouts.plan import SeenNode, owners
+from tessera.core.autopilot.propose import propose
+from tessera.core.autopilot.values import Cut, Past, Proposal, Recut, Want
+from tessera.core.mig.profile import MigProfile
+from tessera.inventory.demand.wants import Situation
+from tessera.protocol.mig.miglayout import MigLayout
+
+_CATCHES_UP: Final = 60.0  # seconds after a re-cut in which what is seen of its node may be out of date
+
+
+@dataclass(slots=True)
+class Look:
+    """What was decided for one MigLayout at one moment."""
+
+    generation: int
+    cuts: tuple[Cut, ...] | None  # what the status had of earlier re-cuts; None: it could not be read
+    under_way: frozenset[str]  # nodes on which re-cuts were under way
+    proposal: Proposal = field(default_factory=Proposal)
+    unknown: Mapping[str, str] = field(default_factory=dict)  # nodes whose layout is not known, and why
+    unseen: str = ""  # what could not be read
+    error: Exception | None = None  # why nothing could be decided
+    begun: set[str] = field(default_factory=set)  # nodes that were begun by it: the next look decides again
+
+    def is_of(self, layout: MigLayout) -> bool:
+        """Whether a MigLayout says what it said when it was looked at, and what is remembered of it was not broken since."""
+        readable = self.cuts is None or stored_cuts(layout) is not None
+        return self.generation == layout.metadata.generation and readable
+
+    def holds(self, layout: MigLayout, under_way: frozenset[str]) -> bool:
+        """Whether a MigLayout is still as it was looked at, and no re-cut has begun since."""
+        same = self.is_of(layout) and self.cuts is not None and self.cuts == stored_cuts(layout)
+        return same and self.error is None and not self.begun and under_way <= self.under_way
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a look decides by. Nothing of it changes while it decides: objects are replaced, never changed."""
+
+    layouts: tuple[MigLayout, ...]  # that are decided for
+    every: tuple[MigLayout, ...]
+    nodes: Mapping[str, SeenNode]
+    past: Mapping[str, Past]  # what is remembered, by the MigLayout's UID
+    now: float
+
+    def decide(self, seen: Situation) -> dict[str, Look]:
+        """Decide for each MigLayout, by its UID, the oldest first: what it serves, the next ones need not."""
+        kept: dict[str, list[SeenNode]] = {}
+        for name, some in owners(self.every, self.nodes.values()).items():
+            kept.setdefault(some[0].uid, []).append(self.nodes[name])
+        wants, looks = list(seen.wants), dict[str, Look]()
+        for layout in sorted(self.layouts, key=lambda one: one.age):
+            mine = kept.get(layout.uid, [])
+            cuts, under_way = stored_cuts(layout), rollouts_of(layout, mine)
+            supply = [card for node in mine for card in seen.cards.get(node.name, ())]
+            queues = frozenset[int]().union(*{one.queues for one in supply})
+            try:
+                past, limits = self.past[layout.uid], layout.spec.autopilot.limits
+                changed = {one.node for one in past.cuts if self.now - one.at < _CATCHES_UP}
+                limits = careful(limits, mine, seen.cards, changed)
+                wanted = [one for one in wants if one.queue in queues]
+                proposal = propose(wanted, supply, past, limits, self.now, _used(seen, mine))
+            except Exception as error:  # noqa: BLE001 # limits that cannot be read, or a bug: the others are decided for
+                looks[layout.uid] = Look(layout.metadata.generation, cuts, under_way, error=error)
+                continue
+            looks[layout.uid] = Look(
+                layout.metadata.generation, cuts, under_way, proposal, seen.unknown, seen.unseen
+            )
+            if not layout.spec.autopilot.dry_run:
+                wants = list(_less(wants, queues, proposal.recuts))
+        return looks
+
+
+def rollouts_of(layout: MigLayout, nodes: Iterable[SeenNode]) -> frozenset[str]:
+    """The nodes with a rollout of a MigLayout; those on which it cannot be told wait for a person."""
+    return frozenset(
+        one.name
+        for one in nodes
+        if one.unreadable or (one.record is not None and one.record.owner.uid == layout.uid)
+    )
+
+
+def _used(seen: Situation, nodes: Iterable[SeenNode]) -> Mapping[MigProfile, int] | None:
+    """Devices that pods have on these nodes."""
+    if seen.used is None:
+        return None
+    found = Counter[MigProfile]()
+    for node in nodes:
+        found.update(seen.used.get(node.name, {}))
+    return found
+
+
+def _less(wants: Iterable[Want], queues: Collection[int], recuts: Iterable[Recut]) -> Iterable[Want]:
+    """The wants that re-cuts leave."""
+    served = Counter[MigProfile]()
+    for one in recuts:
+        served.update(one.serves)
+    for want in wants:
+        taken = min(want.number, served[want.profile]) if want.queue in queues else 0
+        served[want.profile] -= taken
+        if taken < want.number:
+            yield replace(want, number=want.number - taken)

@@ -1,0 +1,122 @@
+"""The autopilot's looks: when it decides, beside the loop, and what is said where it cannot. Then nothing is re-cut, and all else goes on."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from tessera.controller.beside import Beside
+from tessera.controller.failures import Failures, words
+from tessera.controller.layouts.auto.deciding import Look
+from tessera.controller.layouts.auto.demand import DemandFollower
+from tessera.controller.layouts.auto.memory import is_readable
+from tessera.controller.layouts.autopilot import Autopilot
+from tessera.controller.layouts.server_time import ServerTime
+from tessera.controller.layouts.state import LayoutState
+from tessera.controller.metrics import ControllerMetrics
+from tessera.core.errors import InvalidInput
+from tessera.kube.rest.client import Client
+from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.operator import MigManagerConfig
+
+log = logging.getLogger(__name__)
+
+_WHO: Final = "the autopilot"  # as the log names it
+_POLICY: Final = "policy"  # as its failures are counted
+
+
+class Looking:
+    """Has the autopilot decide, as long as a MigLayout is in mode Auto."""
+
+    def __init__(
+        self,
+        client: Client,
+        metrics: ControllerMetrics,
+        failures: Failures,
+        pilot: Autopilot,
+        soonest: float,
+    ) -> None:
+        """`soonest`: seconds between two looks."""
+        self._metrics = metrics
+        self._failures = failures
+        self._pilot = pilot
+        self._beside = Beside()
+        self._demand = DemandFollower(client, self._beside, soonest)
+        self._time = ServerTime(client)
+        self._undecided = ""  # why the last look failed: a sentence
+        self._wrong = False  # whether the clock was wrong, as the log has it
+
+    def stop(self) -> None:
+        """Follow nothing any more."""
+        self._demand.stop()
+
+    async def due(self) -> None:
+        """Wait until it is time for a look."""
+        await self._demand.due()
+
+    async def decide(
+        self,
+        ours: Collection[MigLayout],
+        state: LayoutState,
+        manager: MigManagerConfig | None,
+        put_off: Callable[[str], str],
+    ) -> None:
+        """Have it decided for those of our MigLayouts that are in mode Auto, if it is time. `put_off`: why a node is not looked at for a while."""
+        pilot = self._pilot
+        if not any(one.follows_demand for one in state.layouts.values()):
+            self.stop()
+            pilot.looks.clear()
+            return
+        pilot.halted = self._wrong_clock()
+        if not pilot.halted and not self._failures.rests(_WHO):
+            with self._failures.survived(_POLICY, _WHO) as tried:
+                await self._look([one for one in ours if one.follows_demand], state, manager, put_off)
+            error = tried.error
+            self._undecided = f"The autopilot cannot decide: {words(error)}" if error is not None else ""
+            pilot.halted = self._wrong_clock()  # that may have taken a while
+        pilot.halted = pilot.halted or self._undecided
+        if pilot.halted or pilot.missing:
+            pilot.looks.clear()
+
+    async def _look(
+        self,
+        ours: Collection[MigLayout],
+        state: LayoutState,
+        manager: MigManagerConfig | None,
+        put_off: Callable[[str], str],
+    ) -> None:
+        """Look at what pods wait for, and decide. What is decided by is copied first: the watches go on."""
+        self._demand.start()
+        missing, pilot = self._demand.missing(), self._pilot
+        if not missing and (self._demand.is_due(wants=pilot.is_unsettled()) or not pilot.knows(ours)):
+            question = pilot.question(ours, state.layouts.values(), state.nodes, self._time.now())
+            left = pilot.left(question.nodes.values(), question.now, put_off)
+            seen = await self._demand.look(question.nodes, left, manager)
+            if seen is not None:
+                looks = await self._beside.do(partial(question.decide, seen))
+                pilot.take(question, looks)
+                self._complain(ours, looks)
+            missing = self._demand.missing()
+        pilot.missing = missing
+
+    def _complain(self, layouts: Iterable[MigLayout], looks: Mapping[str, Look]) -> None:
+        """Of some what an earlier leader remembered cannot be read; for some nothing could be decided."""
+        for one in layouts:
+            if not is_readable(one):
+                self._metrics.failures.add("memory")
+                text = "MigLayout %s: status.autopilot.past cannot be read: no re-cut for an hour"
+                log.warning(text, one.name)
+            error = looks[one.uid].error
+            if error is not None and not isinstance(error, InvalidInput):  # the status has what is invalid
+                self._failures.note(_POLICY, f"MigLayout {one.name}, the autopilot", error)
+
+    def _wrong_clock(self) -> str:
+        """How this machine's clock is wrong: a sentence, and one line in the log. By such a clock budget and cool-down would not hold."""
+        wrong = self._time.wrong()
+        if wrong and not self._wrong:
+            self._metrics.failures.add("clock")
+            log.warning("the autopilot re-cuts nothing until they agree: %s", wrong)
+        elif self._wrong and not wrong:
+            log.info("this machine's clock and the API server's agree again")
+        self._wrong = bool(wrong)
+        return f"{wrong[0].upper()}{wrong[1:]}" if wrong else ""
