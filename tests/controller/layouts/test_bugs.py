@@ -208,11 +208,11 @@ def test_the_loop_goes_on_while_the_autopilot_decides(monkeypatch):
             one.lead("one")
             await one.until(lambda: thinking)
             one.change(autopilot={"dryRun": False, "maximum": {"7g.70gb": 0}})
-            longest, last = 0.0, time.monotonic()
+            ticks = 0
             while time.monotonic() < thinking[0] + 0.9:
                 await asyncio.sleep(0.005)
-                longest, last = max(longest, time.monotonic() - last), time.monotonic()
-            assert longest < 0.5
+                ticks += 1
+            assert ticks > 20
             await one.until(lambda: [row["why"] for row in said(one).get("refusals", ())] == ["maximum"])
             assert len(thinking) == 2
             assert (one.cuts, results(one)) == ({}, [])

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from tessera.controller.layouts.auto.decisions import (
     begun_rows,
+    changed_rows,
     demand_rows,
     dry_rows,
     recut_rows,
@@ -50,6 +52,25 @@ def test_what_is_under_way_stays_in_the_history():
         "slow",
     ]
     assert [one.node for one in found if one.result == "Done"] == [f"done-{number}" for number in range(19)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ([], ["DryRun"], ["DryRun"]),
+        (["DryRun"], ["DryRun"], []),
+        (["DryRun"], ["UnderWay", "DryRun"], ["UnderWay"]),
+        (["UnderWay", "DryRun"], ["Done", "DryRun"], ["Done"]),
+        (["Done", "DryRun"], ["Done", "DryRun"], []),
+        (["NotBegun"], ["UnderWay", "NotBegun"], ["UnderWay"]),
+        (["UnderWay", "NotBegun"], ["NotBegun", "NotBegun"], ["NotBegun"]),
+        (["Done", "DryRun"], ["Done"], []),
+    ],
+)
+def test_each_decision_and_its_end_are_told_once(old, new, told):
+    """Also where several decisions about one card are of the same second, as a dry run and the re-cut in earnest may be."""
+    was, now = (AutopilotStatus(history=[row("n", one) for one in some]) for some in (old, new))
+    assert [one.result for one in changed_rows(was, now)] == told
 
 
 def test_no_more_begin_than_the_history_has_rows_for():

@@ -184,9 +184,13 @@ def _shows(node: SeenNode, row: HistoryRow) -> bool:
 
 def changed_rows(old: AutopilotStatus, new: AutopilotStatus) -> Iterator[HistoryRow]:
     """Rows of a history that are new, or have another result, the oldest first."""
-    known = {(one.at, one.node, one.card): one.result for one in old.history}
+    # of one card two rows may be of the same second: a dry run, and in earnest
+    known = Counter((one.at, one.node, one.card, one.result) for one in old.history)
     for one in reversed(new.history):
-        if known.get((one.at, one.node, one.card)) != one.result:
+        which = one.at, one.node, one.card, one.result
+        if known[which]:
+            known[which] -= 1
+        else:
             yield one
 
 
