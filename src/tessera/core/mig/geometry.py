@@ -53,6 +53,10 @@ class Product:
     media_sets: int = 1  # instances with media engines that one card can hold
     simulated: bool = False
 
+    def __hash__(self) -> int:
+        """By its name: what is worked out about cards is kept by their product, and its tables are long."""
+        return hash(self.name)
+
     def shape(self, profile: MigProfile) -> Shape | None:
         return next((shape for shape in self.shapes if shape.profile == profile), None)
 

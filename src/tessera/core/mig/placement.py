@@ -34,6 +34,10 @@ class Instance:
     position: int
     size: int
 
+    def __hash__(self) -> int:
+        """Of numbers alone, which is fast: what is known of cards is kept by their instances."""
+        return hash((self.profile.memory_gb, self.profile.compute, self.position, self.size))
+
     @property
     def mask(self) -> int:
         return ((1 << self.size) - 1) << self.position

@@ -36,6 +36,7 @@ class MigProfile:
     label: str = field(init=False, repr=False, compare=False)  # in names of resources: `1g.10gb.me`
     resource: str = field(init=False, repr=False, compare=False)  # of nodes: `nvidia.com/mig-1g.10gb.me`
     rank: tuple[int, int, int, str] = field(init=False, repr=False, compare=False)  # the place in the order
+    hashed: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         label = str(self).replace("+", ".")
@@ -43,6 +44,10 @@ class MigProfile:
         object.__setattr__(self, "label", label)
         object.__setattr__(self, "resource", MIG_PREFIX + label)
         object.__setattr__(self, "rank", (self.memory_gb, self.compute, engines, self.extras))
+        object.__setattr__(self, "hashed", hash(self.rank))
+
+    def __hash__(self) -> int:
+        return self.hashed
 
     @classmethod
     def parse(cls, text: str) -> "MigProfile":
