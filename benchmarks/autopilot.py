@@ -26,7 +26,7 @@ from tessera.simulation.recuts.autopilot import Autopilot, limits_for
 from tessera.simulation.recuts.bounds import free_cutting, no_mig
 from tessera.simulation.recuts.nos import Nos
 from tessera.simulation.recuts.outcome import Outcome
-from tessera.simulation.recuts.play import play
+from tessera.simulation.recuts.play import Idle, play
 from tessera.simulation.recuts.pool import Pool
 from tessera.simulation.recuts.static import best_static
 
@@ -40,6 +40,7 @@ MANAGER: Final = "autopilot, whole idle cards"
 BLIND: Final = "autopilot without forecast"
 CORDONED: Final = "autopilot, node cordoned meanwhile"
 STATIC: Final = "best static layout"
+KEPT: Final = "the layout at the start, never cut"
 NOS: Final = "nos's rule"
 FREE: Final = "free re-cutting, greedy"
 NO_MIG: Final = "no MIG"
@@ -95,6 +96,7 @@ PLAYED: Final[Mapping[str, Callable[[Case, int], Outcome]]] = {
     BLIND: lambda case, seed: _ours(case, seed, forecasts=False),
     CORDONED: lambda case, seed: _ours(case, seed, cordons=True),
     STATIC: lambda case, seed: best_static(case.demand.tasks(seed), case.cards)[0],
+    KEPT: lambda case, seed: play(case.demand.tasks(seed), Pool(fitted(case.demand.erlangs, case.cards)), Idle()),
     NOS: lambda case, seed: play(case.demand.tasks(seed), Pool(fitted(case.demand.erlangs, case.cards)), Nos()),
     FREE: lambda case, seed: free_cutting(case.demand.tasks(seed), case.cards),
     NO_MIG: lambda case, seed: no_mig(case.demand.tasks(seed), case.cards),

@@ -105,9 +105,11 @@ def test_the_budget_holds() -> None:
 
 def test_a_flood_of_one_namespace() -> None:
     """A namespace counts with its part alone: the others' wants are served in turns with it, and it does not shape what is expected."""
+    levels = {str(P4): (0.0, 0.0)}
     cards = [card(number, *[P1] * 7) for number in range(4)]
     flood = [Want(P4, "flood", 0.0, number=100_000)]
-    proposal = propose([*flood, Want(P4, "team", 50.0)], cards, Past(), Limits(recuts_per_hour=2), 100.0)
+    wants = [*flood, Want(P4, "team", 50.0)]
+    proposal = propose(wants, cards, Past(0.0, levels), Limits(recuts_per_hour=2), 1e9)
     assert (P4, 100_000 - 8, Why.NAMESPACE) in whys(proposal)
     assert proposal.past.levels[str(P4)][0] == 9
     alone = propose([*flood, Want(P3, "team", 50.0)], cards, Past(), Limits(), 100.0)
@@ -118,7 +120,14 @@ def test_what_others_wrote_into_the_memory() -> None:
     """Numbers that cannot be right are forgotten."""
     broken = {str(P4): (float("nan"), 1.0), str(P1): (1e300, 1e300), str(P2): (1.0,), "x": (5.0, 1.0)}
     past = propose([want(P4)], [card(0, *[P1] * 7)], Past(0.0, broken), Limits(), 100.0).past
-    assert {name: round(level[0], 3) for name, level in past.levels.items()} == {str(P1): 0.0, str(P4): 1.0}
+    assert {name: round(level[0], 3) for name, level in past.levels.items()} == {str(P1): 0.0, str(P4): 0.002}
+
+
+_LEVELS = st.dictionaries(  # what demand has been, often or never
+    st.sampled_from([str(one) for one in PROFILES]),
+    st.tuples(st.sampled_from((0.4, 2.0, 9.0)), st.sampled_from((100.0, 400.0))),
+    max_size=4,
+)
 
 
 @st.composite
@@ -158,7 +167,7 @@ def situations(draw: st.DrawFn) -> tuple[list[Want], list[CardSupply], Past, Lim
     return (
         draw(st.lists(some, max_size=6)),
         cards,
-        Past(draw(st.none() | st.floats(0, 1000)), {}, tuple(cuts)),
+        Past(draw(st.none() | st.floats(0, 1000)), draw(_LEVELS), tuple(cuts)),
         limits,
     )
 
@@ -198,6 +207,26 @@ def test_laws(given_: tuple[list[Want], list[CardSupply], Past, Limits]) -> None
     for refusal in proposal.refusals:
         told[refusal.profile] += refusal.number
     assert told == asked
+
+
+def test_what_mig_manager_cuts_stays() -> None:
+    """mig-manager cuts a card again only once all of it is idle: no card goes for one young pod, where large devices have been wanted."""
+    busy = [card(number, *[P1] * 7, held=7, way=Way.MIG_MANAGER) for number in range(4)]
+    day = {str(P4): (2.0, 5.0), str(P3): (2.0, 5.0), str(P1): (28.0, 785.0)}
+    idle = card(9, P4, P3, way=Way.MIG_MANAGER)
+    proposal = propose([want(P1, 99.0)], [*busy, idle], Past(99.0, day), Limits(), 100.0)
+    assert (proposal.recuts, whys(proposal)) == ((), [(P1, 1, Why.NOT_WORTH_IT)])
+    many = propose([want(P1, 99.0)] * 8, [*busy, idle], Past(99.0, day), Limits(), 100.0)
+    assert [one.after.counts for one in many.recuts] == [{P1: 4, P3: 1}], "what stays is cut for both"
+
+
+def test_what_waits_counts_as_it_lasts() -> None:
+    """A profile that is new is expected as far as it is in use: one pod that waits has not been demand for half a day."""
+    here = card(0, *[P1] * 7, held=2)
+    past = propose([want(P4)], [here], Past(), Limits(), 0.0).past
+    assert past.levels == {str(P1): (2.0, 6.0), str(P4): (0.0, 0.0)}
+    later = propose([want(P4)], [here], past, Limits(), 12 * 3600.0).past
+    assert round(later.levels[str(P4)][0], 2) == 0.63
 
 
 def test_what_may_be_in_use_is_no_demand() -> None:

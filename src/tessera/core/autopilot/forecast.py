@@ -9,6 +9,7 @@ from math import erfc, exp, isfinite, pi, sqrt
 from typing import Final
 
 from tessera.core.autopilot.values import Level, Levels
+from tessera.core.mig.profile import InvalidProfile, MigProfile
 
 MEMORY: Final = (
     12 * 3600.0
@@ -18,17 +19,33 @@ _FORGOTTEN: Final = 0.01  # devices: a profile that nobody uses is no longer kep
 _LARGEST: Final = 1e6  # devices: whatever stands in a status beyond that is not ours
 
 
-def remembered(levels: Levels, demand: Mapping[str, int], seconds: float | None) -> dict[str, Level]:
-    """What is kept after so many seconds, with this demand by the profile's name; None: nothing was kept before."""
+def remembered(
+    levels: Levels, in_use: Mapping[str, int], waits: Mapping[str, int], seconds: float | None
+) -> dict[str, Level]:
+    """What is kept after so many seconds with this demand, by the profile's name; None: nothing was kept before."""
     fades = 1.0 if seconds is None else exp(-max(0.0, seconds) / MEMORY)
     found = {}
-    for name in sorted({*levels, *demand}):
-        now = float(demand.get(name, 0))
-        # of a profile that is new nothing is known: its demand is taken to vary as that of independent pods does
-        mean, square = _sound(levels.get(name)) or (now, now * now + now)
+    for name in sorted({*levels, *in_use, *waits}):
+        used = float(in_use.get(name, 0))
+        now = used + waits.get(name, 0)
+        # Of a profile that is new nothing is known: what is in use is taken to vary as independent pods do. What waits counts as it lasts.
+        mean, square = _sound(levels.get(name)) or (used, used * used + used)
         mean, square = mean * fades + now * (1 - fades), square * fades + now * now * (1 - fades)
-        if mean >= _FORGOTTEN or name in demand:
+        if mean >= _FORGOTTEN or name in in_use:
             found[name] = (mean, square)
+    return found
+
+
+def profiles_in(levels: Levels) -> list[MigProfile]:
+    """The profiles that have been wanted, also where no card has such a device now."""
+    found = []
+    for name, kept in levels.items():
+        try:
+            profile = MigProfile.parse(name)
+        except InvalidProfile:
+            continue  # a status can be edited
+        if (level := _sound(kept)) and level[0] >= _FORGOTTEN:
+            found.append(profile)
     return found
 
 

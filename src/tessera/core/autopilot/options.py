@@ -20,9 +20,11 @@ class Option:
 
     after: CardLayout
     change: Mapping[MigProfile, int]  # devices more, or fewer, of each profile that changes
+    idle: tuple[int, ...]  # the memory slices of what nobody holds then, the largest first
 
 
-def profiles_of(product: Product, profiles: Iterable[MigProfile]) -> Profiles:
+@lru_cache(maxsize=1 << 10)
+def profiles_of(product: Product, profiles: Profiles) -> Profiles:
     """Those that a card of this product can be cut into."""
     return tuple(one for one in profiles if product.shape(one) is not None)
 
@@ -39,7 +41,7 @@ def options(before: CardLayout, held: Held, profiles: Profiles) -> tuple[Option,
         if any(more > 0 for more in change.values()):
             new = [Wish(one) for one, count in zip(profiles, pattern, strict=True) for _ in range(count)]
             after = CardLayout.cut(product, [*_fixed(held), *new], idle)
-            found.append(Option(after, dict(sorted(change.items()))))
+            found.append(Option(after, dict(sorted(change.items())), idle_sizes(after, held)))
     return tuple(found)
 
 
@@ -62,6 +64,11 @@ def reach_then(
                 key=lambda some: sum(reach(after.product, some, profiles)),
             )
     return reach(after.product, held, profiles)
+
+
+def idle_sizes(layout: CardLayout, held: Held) -> tuple[int, ...]:
+    """The memory slices of a card's idle devices, the largest first."""
+    return tuple(sorted((one.size for one in layout.instances if one not in held), reverse=True))
 
 
 def by_position(some: Iterable[Instance]) -> Held:

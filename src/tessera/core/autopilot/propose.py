@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from tessera.core.autopilot.groups import Group
+from tessera.core.autopilot.places import kept_whole
 from tessera.core.autopilot.refusals import refusals
-from tessera.core.autopilot.search import Group, Search
+from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Want
 from tessera.core.mig.profile import MigProfile
 
@@ -36,10 +38,13 @@ def propose(
     past = Past(now, search.levels, cuts)
     budget = limits.recuts_per_hour - sum(now - one.at < _HOUR for one in cuts)
     cooling = {(one.node, one.number) for one in cuts if now - one.at < limits.cool_down}
-    groups: dict[Group, list[CardSupply]] = {}
+    cooled = {search.group(one) for one in cards if not one.fixed and (one.node, one.number) in cooling}
+    groups = dict[Group, list[CardSupply]]()
     for card in cards:
         if not card.fixed and (card.node, card.number) not in cooling:
             groups.setdefault(search.group(card), []).append(card)
     recuts = tuple(search.recuts(groups, budget))
-    cooled = {search.group(one) for one in cards if not one.fixed and (one.node, one.number) in cooling}
-    return Proposal(recuts, refusals(search, groups, cooled, spent=len(recuts) >= budget), past, demand)
+    found = refusals(search, groups, cooled, spent=len(recuts) >= budget)
+    if not recuts:  # half of the budget is left for what is wanted
+        recuts = tuple(kept_whole(search, groups, budget - (limits.recuts_per_hour + 1) // 2))
+    return Proposal(recuts, found, past, demand)

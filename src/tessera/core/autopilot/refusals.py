@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from tessera.core.autopilot.search import Group, Search
+from tessera.core.autopilot.groups import Group
+from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.values import Refusal, Why
 from tessera.core.mig.profile import MigProfile
 

@@ -1,25 +1,15 @@
 """The search for re-cuts that are worth it."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from tessera.core.autopilot import forecast
-from tessera.core.autopilot.options import (
-    Held,
-    Option,
-    Profiles,
-    by_position,
-    options,
-    profiles_of,
-    reach,
-    reach_then,
-)
+from tessera.core.autopilot.groups import Group, Groups
+from tessera.core.autopilot.options import Option, Profiles
 from tessera.core.autopilot.values import CardSupply, Limits, Past, Recut, Want
 from tessera.core.autopilot.wanted import Queue, demand_of, wanted
-from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way, profile_counts
 from tessera.core.text import counts_in_words
@@ -29,21 +19,8 @@ _URGENT: Final = (
 )
 _LONGEST: Final = 2.0  # times that a device is in use: no pod is taken to wait longer
 _IDLE: Final = 0.05  # how much an idle device counts that can be cut again when it is wanted
+_STAYS: Final = 3.0  # how much counts what mig-manager cuts: it stays so until all of a card is idle again
 _WHOLE: Final = 0.5  # what a whole GPU that goes costs: nobody tells how many are wanted
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Cards that are alike: cut alike, with the same devices held. One object for each, so they are compared by identity."""
-
-    layout: CardLayout
-    held: Held
-    way: Way
-    queues: frozenset[int]
-    profiles: Profiles  # that its product has
-    options: tuple[Option, ...]
-    within: Mapping[MigProfile, int]  # devices more that such a card could have, of each profile alone
-    then: dict[object, Mapping[MigProfile, int]]  # the same after an option, by what that serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,45 +49,23 @@ class Search:
         used: Mapping[MigProfile, int] | None = None,
     ) -> None:
         self.limits = limits
-        self.there = Counter(one.profile for card in cards for one in card.layout.instances)
-        self.whole = sum(not card.layout.mig_enabled for card in cards)
-        self.demand = demand_of(wants, cards, used)
+        self._groups = Groups(cards)
+        self.there, self.whole = self._groups.there, self._groups.whole
+        known = forecast.profiles_in(past.levels)
+        self.demand = demand_of(wants, self.there, self._groups.held, used, known)
         found = wanted(wants, self.there.total(), now)
         self.queues, self.beyond = dict(found.queues), found.beyond
-        counted = {
-            str(profile): one.in_use + (len(queue.wants) if (queue := self.queues.get(profile)) else 0)
-            for profile, one in self.demand.items()
-        }
-        self.levels = forecast.remembered(past.levels, counted, None if past.at is None else now - past.at)
+        in_use = {str(profile): one.in_use for profile, one in self.demand.items()}
+        waits = {str(profile): len(queue.wants) for profile, queue in self.queues.items()}
+        passed = None if past.at is None else now - past.at
+        self.levels = forecast.remembered(past.levels, in_use, waits, passed)
         self.profiles: Profiles = tuple(self.demand)
-        self._within = Counter(one.profile for card in cards for one in card.held)
+        self._within = self._groups.within(self.profiles)
         self._lacking_with: dict[tuple[MigProfile, int], float] = {}
-        self._groups: dict[object, Group] = {}
-        for group, number in Counter(map(self.group, cards)).items():
-            for profile, more in group.within.items():
-                self._within[profile] += more * number
 
     def group(self, card: CardSupply) -> Group:
         """The cards that are like this one."""
-        same = id(card.layout), id(card.held), card.way, card.queues  # cards are there as long as the search
-        found = self._groups.get(same)
-        if found is None:
-            held = by_position(card.held)
-            alike = card.layout, held, card.way, card.queues
-            found = self._groups.get(alike) or self._new(card, held)
-            self._groups[same] = self._groups[alike] = found
-        return found
-
-    def _new(self, card: CardSupply, held: Held) -> Group:
-        product, layout = card.layout.product, card.layout
-        mine = profiles_of(product, self.profiles)
-        if (
-            card.way is Way.MIG_MANAGER and held
-        ):  # which clears a card before it cuts it: so it cuts none of these
-            idle = Counter(one.profile for one in layout.instances if one not in held)
-            return Group(layout, held, card.way, card.queues, mine, (), idle, {})
-        within = dict(zip(mine, reach(product, held, mine), strict=True))
-        return Group(layout, held, card.way, card.queues, mine, options(layout, held, mine), within, {})
+        return self._groups.of(card)
 
     def recuts(self, groups: Mapping[Group, list[CardSupply]], budget: int) -> Iterator[Recut]:
         """The best re-cuts, one after the other."""
@@ -153,11 +108,15 @@ class Search:
         if not serves:
             return None
         gain = sum(self._gain(profile, self.queues[profile], some) for profile, some in serves.items())
-        then = _within_then(group, option, serves)
+        then = group.within_then(option, serves)
         reached = {profile: more for profile, old in group.within.items() if (more := then[profile] - old)}
         cost = _WHOLE if not group.layout.mig_enabled else 0.0
-        cost += sum(self._lacking(profile, self._within[profile], more) for profile, more in reached.items())
-        cost += _IDLE * sum(self._lacking(one, self.there[one], more) for one, more in option.change.items())
+        stock = sum(self._lacking(one, self.there[one], more) for one, more in option.change.items())
+        if group.way is Way.MIG_MANAGER:
+            cost += _STAYS * stock
+        else:
+            cost += _IDLE * stock
+            cost += sum(self._lacking(one, self._within[one], more) for one, more in reached.items())
         return _Choice(option, serves, reached, _URGENT * gain, cost)
 
     def forbidden(self, group: Group, option: Option) -> str:
@@ -181,6 +140,10 @@ class Search:
             and choice.value > 0
         ]
         return max(found, key=lambda one: one.value, default=None)
+
+    def keep_whole(self, card: CardSupply, option: Option) -> Recut:
+        """Re-cut a card for nobody yet: its idle places become larger."""
+        return self._take(card, _Choice(option, {}, {}, 0.0, 0.0))
 
     def _take(self, card: CardSupply, choice: _Choice) -> Recut:
         serves = {profile: len(some) for profile, some in choice.serves.items()}
@@ -225,26 +188,11 @@ class Search:
         return found
 
 
-def _within_then(
-    group: Group, option: Option, serves: Mapping[MigProfile, Sequence[int]]
-) -> Mapping[MigProfile, int]:
-    """How many devices of each profile such a card has for these pods or could have, once it is cut so, and they hold theirs."""
-    served = tuple([(profile, len(some)) for profile, some in serves.items()])
-    key = id(option), served
-    found = group.then.get(key)
-    if found is None:
-        if group.way is Way.MIG_MANAGER:
-            had = option.after.counts
-            found = {one: had.get(one, 0) for one in group.profiles}
-        else:
-            left = reach_then(option.after, group.held, served, group.profiles)
-            new = dict(served)
-            found = {one: more + new.get(one, 0) for one, more in zip(group.profiles, left, strict=True)}
-        group.then[key] = found
-    return found
-
-
 def _reason(serves: Mapping[MigProfile, int], takes: Mapping[MigProfile, int], choice: _Choice) -> str:
+    brings = {profile: more for profile, more in choice.option.change.items() if more > 0}
+    if not serves:
+        went = counts_in_words(profile_counts(takes).items())
+        return f"keeps room for {counts_in_words(profile_counts(brings).items())}, as demand has been; idle {went} go"
     reason = f"makes room for {counts_in_words(profile_counts(serves).items())}"
     if takes:
         reason += f"; idle {counts_in_words(profile_counts(takes).items())} go"

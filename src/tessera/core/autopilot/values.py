@@ -102,11 +102,21 @@ class Recut:
     number: int
     before: CardLayout
     after: CardLayout
-    serves: Mapping[MigProfile, int]  # wants that it makes room for
+    serves: Mapping[
+        MigProfile, int
+    ]  # wants that it makes room for; none where it keeps room for what is expected
     takes: Mapping[MigProfile, int]  # idle devices that go
     gain: float  # what it serves: the pods' part of the devices that would have to come free first, weighted
     cost: float  # how many devices more are expected to be lacking at a time
     reason: str  # one sentence
+
+    @property
+    def brings(self) -> dict[MigProfile, int]:
+        """Devices that come."""
+        had = self.before.counts
+        return {
+            one: more for one, number in self.after.counts.items() if (more := number - had.get(one, 0)) > 0
+        }
 
 
 @dataclass(frozen=True, slots=True)

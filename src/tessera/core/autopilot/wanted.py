@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tessera.core.autopilot.values import CardSupply, Kind, ProfileDemand, Want
+from tessera.core.autopilot.values import Kind, ProfileDemand, Want
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import ANYWHERE
 
@@ -57,10 +57,11 @@ def wanted(wants: Sequence[Want], devices: int, now: float) -> Wanted:
         number = min(want.number, most - counted[key])
         counted[key] += number
         beyond[want.profile] += want.number - number
+        one = want if want.number == 1 else replace(want, number=1)
         for _ in range(number):
             turn = turns[want.namespace, want.priority]
             turns[want.namespace, want.priority] += 1
-            ordered.append(((-want.priority, turn, want.since), replace(want, number=1)))
+            ordered.append(((-want.priority, turn, want.since), one))
     ordered.sort(key=lambda one: one[0])
     queues: dict[MigProfile, list[Want]] = {}
     for _, want in ordered:
@@ -72,25 +73,28 @@ def wanted(wants: Sequence[Want], devices: int, now: float) -> Wanted:
 
 
 def demand_of(
-    wants: Sequence[Want], cards: Sequence[CardSupply], used: Mapping[MigProfile, int] | None
+    wants: Sequence[Want],
+    there: Mapping[MigProfile, int],
+    held: Mapping[MigProfile, int],
+    used: Mapping[MigProfile, int] | None,
+    known: Iterable[MigProfile] = (),
 ) -> dict[MigProfile, ProfileDemand]:
-    """How many devices of each profile are wanted, and how many there are; the smallest profile first. `used`: by pods; None: all that is held."""
+    """How many devices of each profile are wanted, and how many there are; the smallest profile first.
+
+    `used`: by pods; None: all that is held. `known`: profiles that have been wanted before.
+    """
     counts = {kind: Counter[MigProfile]() for kind in Kind}
     for want in wants:
         counts[want.kind][want.profile] += want.number
-    held, every = Counter[MigProfile](), Counter[MigProfile]()
-    for card in cards:
-        held.update([one.profile for one in card.held])
-        every.update([one.profile for one in card.layout.instances])
     return {
         profile: ProfileDemand(
             counts[Kind.WAITING][profile],
             counts[Kind.FELL_BACK][profile],
             counts[Kind.REJECTED][profile],
             (held if used is None else used).get(profile, 0),
-            every[profile] - held[profile],
+            there.get(profile, 0) - held.get(profile, 0),
         )
-        for profile in sorted({*every, *(used or ()), *(want.profile for want in wants)})
+        for profile in sorted({*there, *(used or ()), *(want.profile for want in wants), *known})
     }
 
 

@@ -120,9 +120,11 @@ def card_words(one: RecutRow | HistoryRow) -> str:
 
 def worth(one: RecutRow) -> str:
     """What a re-cut makes room for, what goes for it, and what that is worth."""
-    serves, takes = counted(one.serves) or "nothing", counted(one.takes)
+    takes = counted(one.takes)
     taken = f"{takes} (idle)" if takes else "nothing"
-    return f"serves {serves}, takes {taken}; gain {_round(one.gain)}, cost {_round(one.cost)}"
+    if not one.serves:
+        return f"serves nobody yet, takes {taken}"
+    return f"serves {counted(one.serves)}, takes {taken}; gain {_round(one.gain)}, cost {_round(one.cost)}"
 
 
 def _round(number: float) -> str:

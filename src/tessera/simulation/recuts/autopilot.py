@@ -54,7 +54,7 @@ class Autopilot:
 
     def __init__(self, limits: Limits, *, forecasts: bool = True) -> None:
         self.layout, self.forecasts = layout_with(limits), forecasts
-        self.due = 0.0
+        self.due = inf  # not before something changes
         self._decides = controller.Autopilot()
         self._nodes: dict[str, SeenNode] = {}
         self._last = -inf

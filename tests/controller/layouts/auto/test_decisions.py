@@ -18,6 +18,7 @@ from tessera.controller.layouts.auto.decisions import (
 from tessera.controller.layouts.auto.memory import MOST_CUTS
 from tessera.core.autopilot.values import Cut, Past, ProfileDemand, Proposal, Recut, Refusal, Why
 from tessera.core.mig.layout import CardLayout
+from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, write_past
 from tests.rollout.plugin import CARDS
@@ -82,6 +83,20 @@ def test_no_more_begin_than_the_history_has_rows_for():
     large = {"large": [recut("large", card) for card in range(40)], **some}
     assert with_rows([], large) == ["large"]
     assert with_rows([row("y", "UnderWay")], large) == []
+
+
+def test_what_cards_are_re_cut_for():
+    """What pods wait for and what is only expected are told apart."""
+    one, four, three = (MigProfile.parse(name) for name in ("1g.10gb", "4g.40gb", "3g.40gb"))
+    product = product_named("H100-80GB")
+    small, large = (CardLayout.cut(product, some) for some in ([one] * 7, [four, three]))
+    waits = Recut("n", 0, small, large, {four: 1}, {one: 7}, 1.0, 0.0, "why")
+    keeps = replace(waits, serves={})
+    assert summary(Proposal(), [], [waits], "") == "The controller begins to re-cut 1 card for 1 × 4g.40gb."
+    room = "to keep room for 1 × 3g.40gb, 1 × 4g.40gb"
+    assert summary(Proposal(), [keeps], [], "dry run") == f"Dry run: 1 card would be re-cut {room}."
+    both = f"The controller begins to re-cut 2 cards for 1 × 4g.40gb and {room}."
+    assert summary(Proposal(), [], [waits, keeps], "") == both
 
 
 def test_a_status_is_small_at_any_size_of_a_cluster():

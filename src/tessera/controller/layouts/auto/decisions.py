@@ -94,9 +94,9 @@ def summary(
     """What is decided, in one sentence; `unseen`: what could not be read."""
     parts = []
     if begun:
-        parts.append(f"{number_of(len(begun), 'card')} begin to be re-cut for {_served(begun)}")
+        parts.append(f"the controller begins to re-cut {number_of(len(begun), 'card')} {_what_for(begun)}")
     if left:
-        then = f"{number_of(len(left), 'card')} would be re-cut for {_served(left)}"
+        then = f"{number_of(len(left), 'card')} would be re-cut {_what_for(left)}"
         parts.append(f"{stopped}: {then}" if stopped else f"{then}, after the nodes that are being changed")
     if proposal.refusals:
         none = Counter[MigProfile]()
@@ -235,11 +235,14 @@ def _what(row: HistoryRow) -> tuple[str, int, str, str]:
     return row.node, row.card, row.before, row.after
 
 
-def _served(recuts: Iterable[Recut]) -> str:
-    total = Counter[MigProfile]()
+def _what_for(recuts: Iterable[Recut]) -> str:
+    serves, keeps = Counter[MigProfile](), Counter[MigProfile]()
     for one in recuts:
-        total.update(one.serves)
-    return _counted(total)
+        serves.update(one.serves)
+        if not one.serves:
+            keeps.update(one.brings)
+    served = [f"for {_counted(serves)}"] if serves else []
+    return " and ".join([*served, *([f"to keep room for {_counted(keeps)}"] if keeps else [])])
 
 
 def _counted(counts: Mapping[MigProfile, int]) -> str:
