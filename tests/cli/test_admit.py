@@ -306,7 +306,7 @@ decided with default values: ConfigMap gpu-webhook/gpu-webhook is not among the 
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
               1g.10gb  smaller      forbidden by fallback.downgrades: false
-              3g.30gb  larger       forbidden by the pod's fallback-policy is `smaller`
+              3g.30gb  larger       forbidden: the pod's fallback-policy is `smaller`
               gpu      a whole GPU  not offered
   decision    rejected: asked for""",
         ),
@@ -320,9 +320,9 @@ decided with default values: ConfigMap gpu-webhook/gpu-webhook is not among the 
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
-              1g.10gb  smaller      forbidden by the pod's fallback-policy is `never`
-              3g.30gb  larger       forbidden by the pod's fallback-policy is `never`
-              gpu      a whole GPU  forbidden by the pod's fallback-policy is `never`
+              1g.10gb  smaller      forbidden: the pod's fallback-policy is `never`
+              3g.30gb  larger       forbidden: the pod's fallback-policy is `never`
+              gpu      a whole GPU  forbidden: the pod's fallback-policy is `never`
   decision    admitted as it is: asked for""",
         ),
         (

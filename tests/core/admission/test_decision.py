@@ -228,7 +228,7 @@ def test_injection_sees_fallback():
             {"2g.20gb": 1}, [node("n", **{"1g.10gb": 2, "3g.30gb": 1, "gpu": 8})],
             "fallback: {downgrades: false, wholeGPU: false}", {POLICY: "smaller"},
             ("asked for nvidia.com/mig-2g.20gb: 1, and no node that this pod can use offers it; tried 1g.10gb (forbidden by "
-            "fallback.downgrades: false), 3g.30gb (forbidden by the pod's fallback-policy is `smaller`), gpu (forbidden by "
+            "fallback.downgrades: false), 3g.30gb (forbidden: the pod's fallback-policy is `smaller`), gpu (forbidden by "
             "fallback.wholeGPU: false); the nodes that this pod can use offer gpu (up to 8 a node), 1g.10gb (up to 2 a node), "
             "3g.30gb (up to 1 a node), the whole cluster gpu (up to 8 a node), 1g.10gb (up to 28 a node), 3g.30gb (up to 1 a node)"),
         ),

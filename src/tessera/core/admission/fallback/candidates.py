@@ -107,21 +107,22 @@ class Ladder:
 
     def _forbidden(self, kind: Step) -> str:
         policy, constraints = self.policy, self.constraints
+        said, setting = constraints.never, ""
         if kind is Step.SMALLER:
-            by = "" if policy.downgrades else "fallback.downgrades: false"
-            by = by or constraints.no_smaller
+            setting = "" if policy.downgrades else "fallback.downgrades: false"
+            said = said or constraints.no_smaller
         elif kind is Step.LARGER:
-            by = "" if policy.upgrades else "fallback.upgrades: false"
-            by = by or constraints.no_larger
+            setting = "" if policy.upgrades else "fallback.upgrades: false"
+            said = said or constraints.no_larger
         elif not policy.whole_gpu:
-            by = "fallback.wholeGPU: false"
+            setting = "fallback.wholeGPU: false"
         elif not self.usable.whole:
             return "some nodes offer slices or shares under that name"
-        else:
-            too_many = kind is Step.WHOLE_GPU and self.need > policy.max_whole_gpus
-            by = f"fallback.maxWholeGPUs: {policy.max_whole_gpus}" if too_many else ""
-        by = constraints.never or by
-        return f"forbidden by {by}" if by else ""
+        elif kind is Step.WHOLE_GPU and self.need > policy.max_whole_gpus:
+            setting = f"fallback.maxWholeGPUs: {policy.max_whole_gpus}"
+        if constraints.never or not setting:
+            return f"forbidden: {said}" if said else ""
+        return f"forbidden by {setting}"
 
     def _too_little(self, to: str) -> str:
         minimum = self.constraints.minimum
