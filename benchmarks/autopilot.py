@@ -8,7 +8,8 @@ import argparse
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -123,19 +124,21 @@ def run(stage: Stage, results: Results) -> None:
         return
     _measure(results, CASES, SEEDS, [one for one in PLAYED if one != CORDONED])
     _measure(results, [one for one in CASES if one.cards == 16], SEEDS, (CORDONED,))
-    _measure(results, OTHERS, OTHER_SEEDS, (OURS, MANAGER, STATIC, NOS, FREE))
+    _measure(results, OTHERS, OTHER_SEEDS, (OURS, MANAGER, STATIC, KEPT, NOS, FREE))
     _worst(results)
     for mix in MIXES:
         case = Case(mix, 0.8, 16)
         some = {
             one: [_figures(one, case, seed) for seed in SEEDS]
             for one in PLAYED
-            if one not in (NO_MIG, CORDONED)
+            if one not in (NO_MIG, CORDONED, KEPT)
         }
         results.curves[f"autopilot-{mix}"] = {one: _curve(found) for one, found in some.items()}
 
 
-def _measure(results: Results, cases: Iterable[Case], seeds: Sequence[int], subjects: Iterable[str]) -> None:
+def _measure(results: Results, cases: Sequence[Case], seeds: Sequence[int], subjects: Sequence[str]) -> None:
+    with ProcessPoolExecutor() as processes:
+        list(processes.map(_figures, *zip(*product(subjects, cases, seeds), strict=True)))
     for case in cases:
         for subject in subjects:
             found = [_figures(subject, case, seed) for seed in seeds]

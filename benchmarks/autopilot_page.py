@@ -12,6 +12,7 @@ BEGIN: Final = "<!-- written by `python -m benchmarks autopilot` -->\n"
 END: Final = "<!-- end of what is written -->\n"
 _WAITED: Final = {
     autopilot.STATIC: "best static",
+    autopilot.KEPT: "never cut",
     autopilot.OURS: "**autopilot**, single slices",
     autopilot.MANAGER: "**autopilot**, whole idle cards",
     autopilot.BLIND: "the same as the first, no forecast",
