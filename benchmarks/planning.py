@@ -13,7 +13,7 @@ from benchmarks.corpus import waiting
 from benchmarks.results import TESSERA, Results, in_turns
 from benchmarks.stage import Stage
 from tessera.core.mig.placement import maximal_patterns
-from tessera.core.planning.kinds import NodeCards, Wanted, card_of
+from tessera.core.planning.kinds import NodeCards, QueuedProfile, card_of
 from tessera.core.planning.planner import Question, plan
 from tessera.solver import highs
 
@@ -65,7 +65,7 @@ def run(stage: Stage, results: Results) -> None:
 def _plan(cards: int, kinds: int) -> dict[str, float]:
     """A plan for eight cards to a node, from nothing: what an earlier one has counted out is forgotten."""
     given = waiting.cards_of(cards, kinds)
-    wanted = {Wanted(profile): count for profile, count in waiting.demand_for(cards).items()}
+    wanted = {QueuedProfile(profile): count for profile, count in waiting.demand_for(cards).items()}
     places = [
         NodeCards(f"node-{first}", range(first, min(first + waiting.CARDS, cards)))
         for first in range(0, cards, waiting.CARDS)

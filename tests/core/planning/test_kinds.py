@@ -7,7 +7,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card, NodeCards, Wanted, cards_beside, kinds_of
+from tessera.core.planning.kinds import Card, NodeCards, QueuedProfile, cards_beside, kinds_of
 from tests.build import GPU, MIG
 
 H200 = product_named("H200")
@@ -85,7 +85,7 @@ def test_by_mig_manager_a_card_is_cut_as_a_whole_or_not_at_all():
     for whole_only, fixed in ((True, [True, True, False]), (False, [False, False, False])):
         cards = cards_beside(MIXED, Strategy.MIXED, resources, whole_only=whole_only)
         assert [card.fixed for card in cards] == fixed
-    wanted = {Wanted(ONE): 9}
+    wanted = {QueuedProfile(ONE): 9}
     found = kinds_of(wanted, (ONE,), cards_beside(MIXED, Strategy.MIXED, resources, whole_only=True), [NodeCards("a", range(3))])  # fmt: skip
     assert [kind is None for kind in found.of_card] == [True, True, False]
 
@@ -102,7 +102,7 @@ def test_cards_that_take_the_same_are_of_one_kind():
         NodeCards(None, range(4, 5)),
         NodeCards("c", range(5, 6), frozenset({7})),
     ]
-    found = kinds_of({Wanted(THREE): 9, Wanted(THREE, 7): 1}, (THREE,), cards, places)
+    found = kinds_of({QueuedProfile(THREE): 9, QueuedProfile(THREE, 7): 1}, (THREE,), cards, places)
     assert found.of_card == (0, 0, None, 1, 1, 2)
     assert found.types == {((0, 2),): (0,), ((1, 1),): (1,), ((2, 1),): (3,)}
     assert found.unnamed == {1: 1}

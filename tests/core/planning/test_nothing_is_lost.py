@@ -14,7 +14,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 from tessera.core.planning.configurations import PlanChanges, changes_of
 from tessera.core.planning.demand import most_wanted
-from tessera.core.planning.kinds import Card, NodeCards, Wanted, cards_beside
+from tessera.core.planning.kinds import Card, NodeCards, QueuedProfile, cards_beside
 from tessera.core.planning.planner import Question, plan
 from tessera.solver import highs
 from tests.build import GPU
@@ -69,7 +69,7 @@ def changes_for(cluster, demand, configs, *, fill) -> tuple[PlanChanges, list[No
         here = cards_beside(layout, Strategy.MIXED, Held(held), given_out, whole_only=whole_only)
         places.append(NodeCards(f"n{number}", range(len(cards), len(cards) + len(here)), way=way))
         cards += here
-    wanted = {Wanted(profile): count for profile, count in demand.items()}
+    wanted = {QueuedProfile(profile): count for profile, count in demand.items()}
     order = most_wanted(demand, {}) if fill else None
     return changes_of(plan(Question(wanted, cards, places, fill=order), highs), places, configs), places
 

@@ -14,7 +14,7 @@ from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
-from tessera.core.planning.kinds import Card, NodeCards, Wanted
+from tessera.core.planning.kinds import Card, NodeCards, QueuedProfile
 from tessera.core.planning.planner import Objective, Plan, Question
 from tessera.core.planning.planner import plan as plan_question
 from tessera.core.planning.program import Found
@@ -30,7 +30,7 @@ Demand = dict[MigProfile, int]
 
 def question(demand, cards, objective=Objective.DEVICES):
     """Cards of no node in particular, for a demand that may go anywhere."""
-    wanted = {Wanted(profile): count for profile, count in demand.items()}
+    wanted = {QueuedProfile(profile): count for profile, count in demand.items()}
     return Question(wanted, cards, [NodeCards(None, range(len(cards)))], objective)
 
 
@@ -331,7 +331,7 @@ def on_nodes(
     for word in demand.split():
         counts, _, queue = word.partition("@")
         name, _, count = counts.partition("=")
-        wanted[Wanted(MigProfile.parse(name), int(queue or 0))] = int(count)
+        wanted[QueuedProfile(MigProfile.parse(name), int(queue or 0))] = int(count)
     cards: list[Card] = []
     places = []
     for name, (some, queues) in nodes.items():
@@ -447,7 +447,7 @@ def test_small_plans_on_nodes_are_optimal(data):
     profile = st.sampled_from(product.profiles)
     wanted = data.draw(
         st.dictionaries(
-            st.builds(Wanted, profile, st.integers(1, 2)), st.integers(1, 2), min_size=1, max_size=2
+            st.builds(QueuedProfile, profile, st.integers(1, 2)), st.integers(1, 2), min_size=1, max_size=2
         )
     )
     demand = " ".join(f"{one.profile}={count}@{one.queue}" for one, count in wanted.items())
@@ -471,7 +471,7 @@ def test_cards_in_groups_are_planned_as_well_as_one_by_one(data):
         NodeCards(f"n{number}", range(number, number + 1), frozenset({0, -number - 1}))
         for number in range(len(cards))
     ]
-    question = Question({Wanted(p): n for p, n in wanted.items()}, cards, places, objective)
+    question = Question({QueuedProfile(p): n for p, n in wanted.items()}, cards, places, objective)
     one_by_one = plan_question(question, highs)
     assert score(grouped) == score(one_by_one)
 
@@ -509,7 +509,7 @@ def test_forty_thousand_cards():
     cards = (states * 4000)[:40_000]
     places = [NodeCards(f"node-{number}", range(8 * number, 8 * number + 8)) for number in range(5000)]
     wanted = demand_of("3g.71gb=30000 7g.141gb=2000 2g.35gb=9000")
-    found = plan_question(Question({Wanted(p): n for p, n in wanted.items()}, cards, places), highs)
+    found = plan_question(Question({QueuedProfile(p): n for p, n in wanted.items()}, cards, places), highs)
     assert found.gaps[:3] == (0, 0, 0)
     assert check_plan(found, wanted, cards) == []
 
@@ -521,7 +521,7 @@ def cut(text: str, *, mig=True) -> CardLayout:
 
 def planned(demand, cards, fill=None):
     """A plan for cards that are there, with what the rest of a card is filled with."""
-    wanted = {Wanted(profile): count for profile, count in demand_of(demand).items()}
+    wanted = {QueuedProfile(profile): count for profile, count in demand_of(demand).items()}
     order = None if fill is None else tuple(map(MigProfile.parse, fill.split()))
     return plan_question(Question(wanted, cards, [NodeCards("a", range(len(cards)))], fill=order), highs)
 

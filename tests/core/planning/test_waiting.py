@@ -14,7 +14,7 @@ from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.kubernetes.resources import PODS
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Wanted
+from tessera.core.planning.kinds import QueuedProfile
 from tessera.core.planning.summary import explain_waiting
 from tessera.core.planning.waiting import NodeRoom, groups_of, sort_out
 from tessera.core.requests.record import RECORD_ANNOTATION
@@ -56,7 +56,7 @@ TAINT = Taint("dedicated", "research")
             [use("a", small="1"), use("b", small="1")],
             [room("n", small=1)],
             ["ml/a"],
-            {Wanted(MigProfile(1, 10), 1): 1},
+            {QueuedProfile(MigProfile(1, 10), 1): 1},
             ["1 waiting pod could go to free devices (1 × 1g.10gb): no layout is needed for it"],
         ),
         # nor is it free for a pod that may not go there
@@ -64,7 +64,7 @@ TAINT = Taint("dedicated", "research")
             [use("a", ZONE_A, small="1")],
             [room("n", labels={"zone": "b"}, small=5), room("m", labels={"zone": "a"}, small=0)],
             [],
-            {Wanted(MigProfile(1, 10), 1): 1},
+            {QueuedProfile(MigProfile(1, 10), 1): 1},
             [],
         ),
         # the ones with the fewest nodes to go to choose first
@@ -91,7 +91,7 @@ TAINT = Taint("dedicated", "research")
             [use("a", small="1", cpu="2"), use("b", small="1", cpu="2")],
             [room("n", small=2, cpu=3), room("m", cpu=8)],
             ["ml/a"],
-            {Wanted(MigProfile(1, 10), 1): 1},
+            {QueuedProfile(MigProfile(1, 10), 1): 1},
             ["1 waiting pod could go to free devices (1 × 1g.10gb): no layout is needed for it"],
         ),
         (
@@ -109,7 +109,7 @@ TAINT = Taint("dedicated", "research")
             ["no layout helps pod ml/a, 1 × 3g.30gb: no node that they may use has all the other resources that they ask for"],
         ),
         # a node that does not say how much cpu it has is not one without
-        ([use("a", big="1", cpu="4")], [room("n")], [], {Wanted(MigProfile(3, 30), 1): 1}, []),
+        ([use("a", big="1", cpu="4")], [room("n")], [], {QueuedProfile(MigProfile(3, 30), 1): 1}, []),
         ([use("a", big="1")], [], [], {}, ["no layout helps pod ml/a, 1 × 3g.30gb: there are no nodes with GPUs"]),
         # whole GPUs are no matter of layouts
         ([use("a", gpu="1")], [room("n")], [], {}, []),
@@ -118,12 +118,12 @@ TAINT = Taint("dedicated", "research")
             [use("fell", node="n", record="3g.30gb->1g.10gb", small="1"), use("waits", big="1")],
             [room("n", big=1)],
             ["ml/waits"],
-            {Wanted(MigProfile(3, 30), 1): 1},
+            {QueuedProfile(MigProfile(3, 30), 1): 1},
             ["1 waiting pod could go to free devices (1 × 3g.30gb): no layout is needed for it"],
         ),
         # who fell back and waits could go to what it asks for now; else it counts with what it asked for first
         ([use("a", record="3g.30gb->1g.10gb", small="1")], [room("n", small=1)], ["ml/a"], {}, ["1 waiting pod could go to free devices (1 × 3g.30gb): no layout is needed for it"]),
-        ([use("a", record="3g.30gb->1g.10gb", small="1")], [room("n")], [], {Wanted(MigProfile(3, 30), 1): 1}, []),
+        ([use("a", record="3g.30gb->1g.10gb", small="1")], [room("n")], [], {QueuedProfile(MigProfile(3, 30), 1): 1}, []),
         # as many as the pods are told, in groups
         (
             [use(f"a{number}", ZONE_A, big="1") for number in range(5)],
@@ -147,9 +147,9 @@ def test_queues_are_by_the_nodes_that_could_take_them():
     uses = [use("any", big="1"), use("other", small="1"), use("picky", ZONE_A, big="2")]
     found = sort_out(groups_of(uses, SINCE), [room("n"), room("m", labels={"zone": "a"})])
     assert found.wanted == {
-        Wanted(MigProfile(3, 30), 1): 1,
-        Wanted(MigProfile(1, 10), 1): 1,
-        Wanted(MigProfile(3, 30), 2): 2,
+        QueuedProfile(MigProfile(3, 30), 1): 1,
+        QueuedProfile(MigProfile(1, 10), 1): 1,
+        QueuedProfile(MigProfile(3, 30), 2): 2,
     }
     assert found.queues == {"n": frozenset({1}), "m": frozenset({1, 2})}
 

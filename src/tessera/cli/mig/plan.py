@@ -30,7 +30,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange
 from tessera.core.planning.configurations import PlanChanges, changes_of
 from tessera.core.planning.demand import most_wanted
-from tessera.core.planning.kinds import NodeCards, Wanted
+from tessera.core.planning.kinds import NodeCards, QueuedProfile
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
 from tessera.inventory.defragment import defragment_inventory, make_room
@@ -188,7 +188,7 @@ def command(
     elif not node_files:
         raise click.UsageError("no cards given: --product H200 --cards 4, or --nodes FILE")
     needed = pending.most_wanted() if pending else most_wanted(wanted, {})
-    asked = {Wanted(profile): count for profile, count in wanted.items()}
+    asked = {QueuedProfile(profile): count for profile, count in wanted.items()}
     found = plan(ask(asked, given, places, fill=None if leave_rest else needed), highs)
     if products and cards is None and not any("=" in product for product in products):
         places, found = _needed(places, found)

@@ -106,7 +106,7 @@ class NodeCards:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class QueuedProfile:
     """Devices of one profile for one queue: pods that may go to the same nodes."""
 
     profile: MigProfile
@@ -138,7 +138,7 @@ class Kinds:
 
 
 def kinds_of(
-    wanted: Mapping[Wanted, int],
+    wanted: Mapping[QueuedProfile, int],
     profiles: tuple[MigProfile, ...],
     cards: Sequence[Card],
     places: Sequence[NodeCards],
@@ -168,7 +168,7 @@ def kinds_of(
 
 
 def _kind(
-    card: Card, queues: frozenset[int], wanted: Mapping[Wanted, int], profiles: tuple[MigProfile, ...]
+    card: Card, queues: frozenset[int], wanted: Mapping[QueuedProfile, int], profiles: tuple[MigProfile, ...]
 ) -> CardKind | None:
     if card.fixed:
         return None

@@ -20,7 +20,7 @@ from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, Pattern, Wish
 from tessera.core.mig.placement import place as places_for
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card, Kinds, NodeCards, Wanted, kinds_of
+from tessera.core.planning.kinds import Card, Kinds, NodeCards, QueuedProfile, kinds_of
 from tessera.core.planning.program import Program, Solver, Sum, minimise
 
 _PROMISED: Final = 3  # the goals that count; the others only choose among plans that are as good
@@ -37,7 +37,7 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    wanted: Mapping[Wanted, int]
+    wanted: Mapping[QueuedProfile, int]
     cards: Sequence[Card]
     places: Sequence[NodeCards]
     objective: Objective = Objective.DEVICES
@@ -129,7 +129,11 @@ class _Model:
     """
 
     def __init__(
-        self, kinds: Kinds, wanted: Mapping[Wanted, int], profiles: Sequence[MigProfile], question: Question
+        self,
+        kinds: Kinds,
+        wanted: Mapping[QueuedProfile, int],
+        profiles: Sequence[MigProfile],
+        question: Question,
     ) -> None:
         self.kinds, self.profiles = kinds, profiles
         self.program = program = Program()
@@ -142,7 +146,7 @@ class _Model:
         for k, cuts in enumerate(self.cuts):
             here = {self.touched[t]: -n for t in kinds.types for kind, n in t if kind == k}
             program.at_most(dict.fromkeys(cuts, 1) | here, kinds.unnamed.get(k, 0))
-        self.gets: dict[tuple[frozenset[int], Wanted], int] = {}
+        self.gets: dict[tuple[frozenset[int], QueuedProfile], int] = {}
         for queues in dict.fromkeys(kind.queues for kind in kinds.kinds):
             self._share(queues, wanted)
         for one, number in wanted.items():
@@ -152,7 +156,7 @@ class _Model:
         if question.most_cards is not None:
             program.at_most({cut: 1 for cuts in self.cuts for cut in cuts}, question.most_cards)
 
-    def _share(self, queues: frozenset[int], wanted: Mapping[Wanted, int]) -> None:
+    def _share(self, queues: frozenset[int], wanted: Mapping[QueuedProfile, int]) -> None:
         """Queues get no more devices than are cut on nodes that serve them."""
         for index, profile in enumerate(self.profiles):
             getting = {}

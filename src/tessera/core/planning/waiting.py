@@ -21,7 +21,7 @@ from tessera.core.kubernetes.resources import PODS, WHOLE_GPU, is_any_gpu, is_ex
 from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import RejectedPods, profiles_of, wanting
-from tessera.core.planning.kinds import Wanted
+from tessera.core.planning.kinds import QueuedProfile
 from tessera.core.text import number_of
 
 _STATED: Final = STATED_BY_EVERY_NODE | {PODS}
@@ -83,11 +83,11 @@ class Waiting:
     queues: Mapping[str, frozenset[int]]  # node → the queues that it serves
 
     @property
-    def wanted(self) -> dict[Wanted, int]:
-        counts: Counter[Wanted] = Counter()
+    def wanted(self) -> dict[QueuedProfile, int]:
+        counts: Counter[QueuedProfile] = Counter()
         for group, queue in self.to_plan:
             for profile, number in group.devices.items():
-                counts[Wanted(profile, queue)] += number * len(group.names)
+                counts[QueuedProfile(profile, queue)] += number * len(group.names)
         return dict(counts)
 
 
