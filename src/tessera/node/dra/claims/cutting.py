@@ -18,7 +18,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.cutting.on_demand import OnDemandSource
-from tessera.node.sources.cutting.reading import Wanted
+from tessera.node.sources.cutting.reading import CardClaims
 from tessera.node.state import Key
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,11 @@ _END: Final = 10.0
 _GONE: Final = "its slice is gone: another program removed it, or the card was reset; end the pod"
 
 
-def wanted_of(entries: Iterable[PreparedClaim], boot: str) -> defaultdict[str, Wanted]:
+def wanted_of(entries: Iterable[PreparedClaim], boot: str) -> defaultdict[str, CardClaims]:
     """What the claims of this boot hold of each card, by the card's UUID."""
     devices = [one for entry in entries if entry.boot == boot for one in entry.devices if not one.admin]
     ids = frozenset(one.id for one in devices)
-    found = defaultdict[str, Wanted](lambda: Wanted(ids=ids))
+    found = defaultdict[str, CardClaims](lambda: CardClaims(ids=ids))
     for one in devices:
         if one.parent:
             held, whole = found[one.parent], one.id == one.parent
@@ -149,7 +149,7 @@ class ClaimSlices:
         """The cards that have something that no claim holds."""
         return self._source.untidy(wanted_of(entries, self._store.boot))
 
-    async def _wanted(self, card: str, without: str = "") -> Wanted:
+    async def _wanted(self, card: str, without: str = "") -> CardClaims:
         entries = await asyncio.to_thread(self._store.readable)
         some = [entry for entry in entries if entry.uid != without]
         return wanted_of(some, self._store.boot)[card]

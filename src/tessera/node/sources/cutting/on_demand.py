@@ -30,7 +30,7 @@ from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
 from tessera.node.sources.cutting.neighbours import Neighbours
 from tessera.node.sources.cutting.port import Driver, Products
 from tessera.node.sources.cutting.reading import (
-    Wanted,
+    CardClaims,
     free_on,
     made_on,
     mode_stays,
@@ -177,7 +177,7 @@ class OnDemandSource:
         card = self._card(uuid)
         return card is not None and not card.problem and uuid not in self._jobs.busy
 
-    def untidy(self, wanted: Mapping[str, Wanted]) -> list[str]:
+    def untidy(self, wanted: Mapping[str, CardClaims]) -> list[str]:
         """Cards that have slices which no claim holds, or were not looked after since we started."""
         found = []
         for card in self._gpus.cards:
@@ -190,7 +190,7 @@ class OnDemandSource:
     async def cut(
         self,
         uuid: str,
-        wanted: Wanted,
+        wanted: CardClaims,
         timeout: float,
         *,
         make: Sequence[Instance] = (),
@@ -239,7 +239,7 @@ class OnDemandSource:
             await self.look(anew=True)
 
     def _order(
-        self, uuid: str, wanted: Wanted, make: Sequence[Instance], only: Collection[Instance] | None
+        self, uuid: str, wanted: CardClaims, make: Sequence[Instance], only: Collection[Instance] | None
     ) -> Order | str:
         card = self._card(uuid)
         if card is None:

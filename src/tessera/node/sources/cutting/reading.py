@@ -140,7 +140,7 @@ def use_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CardClaims:
     """What claims hold of a card."""
 
     instances: tuple[Instance, ...] = ()
@@ -148,7 +148,7 @@ class Wanted:
     ids: frozenset[str] = frozenset()  # slices that were given as they were found, by UUID, on whichever card
 
 
-def free_on(card: NvmlCard, wanted: Wanted) -> Iterator[tuple[int, Instance]]:
+def free_on(card: NvmlCard, wanted: CardClaims) -> Iterator[tuple[int, Instance]]:
     """The GPU instances of a card that no claim was given as they are."""
     on = devices_by_instance(card)
     return (
