@@ -25,7 +25,7 @@ _NOT_IN_CACHE: Final = "no devices found allocated in local cache"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClassRequest:
     """A class of which a device would do, and the expressions that must hold besides."""
 
     device_class: str
@@ -37,7 +37,7 @@ class SeenClaim:
     """A claim of the pod: what it asks for, request by request, each with what would do."""
 
     allocated: bool
-    requests: Mapping[str, tuple[Wanted, ...]]
+    requests: Mapping[str, tuple[ClassRequest, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ class SeenDevices:
     # by namespace and name; None: it is not there
     claims: Mapping[tuple[str, str], SeenClaim | None] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None  # None: they could not be read
-    none_of: frozenset[Wanted] = frozenset()  # of what is wanted, that of which surely no slice has a device
+    none_of: frozenset[ClassRequest] = (
+        frozenset()
+    )  # of what is wanted, that of which surely no slice has a device
     serving: Mapping[str, str] = field(default_factory=dict)  # extended resource asked for → its class
     unserved: frozenset[str] = frozenset()  # those that slices have devices of, and no class stands for
     own: frozenset[str] = frozenset()  # the classes of devices of Tessera's driver
@@ -58,7 +60,7 @@ def seen_claim(found: ClaimIn) -> SeenClaim:
     for one in found.spec.devices.requests or ():
         wanted = [one.exactly] if one.exactly else one.first_available or []
         requests[one.name] = tuple(
-            Wanted(each.device_class_name, tuple(each.cel.expression for each in each.selectors or ()))
+            ClassRequest(each.device_class_name, tuple(each.cel.expression for each in each.selectors or ()))
             for each in wanted
         )
     return SeenClaim(found.status.allocation is not None, requests)
@@ -78,8 +80,8 @@ def devices_for(
     serves = {name: by_resource[name].name for name in resources if name in by_resource}
     there = filter(None, claims.values())
     wanted = {one for claim in there for some in claim.requests.values() for one in some}
-    wanted |= {Wanted(name) for name in serves.values()}
-    tried: dict[Wanted | str, DeviceClass] = {
+    wanted |= {ClassRequest(name) for name in serves.values()}
+    tried: dict[ClassRequest | str, DeviceClass] = {
         one: DeviceClass(one.device_class, known[one.device_class].selectors + one.expressions)
         for one in wanted
         if one.device_class in known
@@ -88,20 +90,20 @@ def devices_for(
         name: DeviceClass(name, (_CALLED.format(resource=name),)) for name in resources if name not in serves
     }
     found = _selected(tried, slices) if slices is not None else {}
-    none_of = frozenset(one for one, some in found.items() if isinstance(one, Wanted) and some is False)
+    none_of = frozenset(one for one, some in found.items() if isinstance(one, ClassRequest) and some is False)
     unserved = frozenset(one for one, some in found.items() if isinstance(one, str) and some is True)
     own = frozenset(name for name, one in known.items() if any(DRIVER in text for text in one.selectors))
     return SeenDevices(claims, tuple(sorted(known)), none_of, serves, unserved, own)
 
 
 def _selected(
-    tried: Mapping[Wanted | str, DeviceClass], slices: Sequence[SliceIn]
-) -> dict[Wanted | str, bool | None]:
+    tried: Mapping[ClassRequest | str, DeviceClass], slices: Sequence[SliceIn]
+) -> dict[ClassRequest | str, bool | None]:
     """Whether some device is selected by each; None where that cannot be said."""
     selectors, reader = Selectors(), SliceReader(with_devices=True)
     reader.names = selectors.use(list(tried.values()))
     kinds = {kind for one in slices for _, kind in reader.slice_of(one).contents.devices}
-    found: dict[Wanted | str, bool | None] = {}
+    found: dict[ClassRequest | str, bool | None] = {}
     for what, one in tried.items():
         verdicts = {selectors.selects(one, kind) for kind in kinds}
         found[what] = True if True in verdicts else None if None in verdicts else False
@@ -149,7 +151,7 @@ def obstacle(seen: SeenDevices, namespace: str, claims: Mapping[str, str | None]
 def standing_for(seen: SeenDevices, resource: str) -> str:
     """What DRA has to do with an extended resource that no node offers; empty where nothing."""
     name = seen.serving.get(resource, "")
-    if name and Wanted(name) in seen.none_of:
+    if name and ClassRequest(name) in seen.none_of:
         return f"no ResourceSlice has a device of class {name}, which stands for it"
     if name:
         return f"device class {name} stands for it, of whose devices the scheduler found none for this pod"
