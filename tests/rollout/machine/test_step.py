@@ -8,7 +8,7 @@ import pytest
 
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Result, read_end
 from tessera.rollout.machine.step import begin, step
-from tessera.rollout.machine.values import Evict, How, NotUnderWay, Outcome, Patch, Waiting
+from tessera.rollout.machine.values import Evict, How, NotUnderWay, Outcome, Patch, Wait
 from tessera.simulation.control_plane.kinds import NODES
 from tests.inventory.objects import LAYOUT
 from tests.rollout.machine.world import World, asked
@@ -62,7 +62,7 @@ def test_from_the_cordon_to_the_end():
     assert one.step().told == "run.ai/mig.config written"
     assert one.phase == "Written"
     assert "nvidia.com/mig.config.state" not in one.node["metadata"]["labels"]
-    assert isinstance(one.step(), Waiting)
+    assert isinstance(one.step(), Wait)
     one.world.answer("gpu-0")
     assert one.step().outcome.result is Result.DONE
     assert not one.world.cordoned("gpu-0")
@@ -84,7 +84,7 @@ def test_a_layout_that_is_refused():
     one = Rollout()
     one.step()
     one.world.answer("gpu-0", "no room")
-    assert one.step() == Waiting("no room"), "it may be of the old layout still"
+    assert one.step() == Wait("no room"), "it may be of the old layout still"
     assert one.step(6.0).told == "no room; the old layout is written again"
     assert asked(one.node) == LAYOUT
     assert one.world.cordoned("gpu-0")
@@ -100,11 +100,11 @@ def test_a_node_that_never_answers():
     one = Rollout()
     one.step()
     one.world.edit("gpu-0", {"status": {"allocatable": {"nvidia.com/mig-2g.20gb": "0"}}})
-    assert isinstance(one.step(599.0), Waiting)
+    assert isinstance(one.step(599.0), Wait)
     assert one.step(1.0).told.startswith(
         "the layout is not applied after 600 s: waiting for the node's state"
     )
-    assert isinstance(one.step(59.0), Waiting)
+    assert isinstance(one.step(59.0), Wait)
     assert one.step(1.0).outcome.result is Result.FAILED
     assert one.end.reason.endswith("the old layout is written again, and not applied after 60 s")
     assert not one.world.cordoned("gpu-0")
@@ -115,7 +115,7 @@ def test_fault_39_pods_that_hold_devices():
     one = Rollout()
     one.world.add_pod("train", "gpu-0")
     waiting = "waiting for pods that hold devices which go: default/train (1 × 2g.20gb)"
-    assert one.step(1799.0) == Waiting(waiting)
+    assert one.step(1799.0) == Wait(waiting)
     assert one.step(1.0).outcome.result is Result.IN_USE
     assert (asked(one.node), one.world.cordoned("gpu-0")) == (LAYOUT, False)
     one = Rollout()
@@ -184,7 +184,7 @@ def test_fault_38_a_node_that_dies():
     """It is waited for; then the old layout is written and the node uncordoned, and the failure is the node's."""
     one = Rollout()
     one.world.ready("gpu-0", "Unknown")
-    assert one.step(1799.0) == Waiting("the node is not ready")
+    assert one.step(1799.0) == Wait("the node is not ready")
     assert one.step(1.0).outcome.result is Result.NOT_READY
     one = Rollout()
     one.step()
@@ -202,7 +202,7 @@ def test_no_longer_wanted():
     assert (one.end, one.world.cordoned("gpu-0"), asked(one.node)) == (None, False, LAYOUT)
     one = Rollout()
     one.step()
-    assert isinstance(one.step(cancelled="deleted"), Waiting)
+    assert isinstance(one.step(cancelled="deleted"), Wait)
 
 
 def test_an_annotation_that_is_not_ours():
@@ -210,7 +210,7 @@ def test_an_annotation_that_is_not_ours():
     one = Rollout()
     one.world.edit("gpu-0", {"metadata": {"annotations": {ROLLOUT: "{"}}})
     found = step(one.world.look("gpu-0"), one.world.now)
-    assert isinstance(found, Waiting)
+    assert isinstance(found, Wait)
     assert found.reason.endswith("remove the annotation, and uncordon the node yourself")
 
 
@@ -250,18 +250,18 @@ def test_fault_66_the_clock_of_whoever_began_was_ahead():
     one.world.now -= year
     ahead = "the clock of whoever began it was ahead: its times are set back"
     assert one.step().told == ahead
-    assert isinstance(one.step(1799.0), Waiting)
+    assert isinstance(one.step(1799.0), Wait)
     one.world.end_pod("train")
     one.step()
     assert one.phase == "Written"
     one.world.now -= year
     assert one.step().told == ahead
-    assert isinstance(one.step(599.0), Waiting)
+    assert isinstance(one.step(599.0), Wait)
     assert one.step(1.0).told.startswith("the layout is not applied after 600 s")
     one.world.edit("gpu-0", {"status": {"allocatable": {"nvidia.com/mig-2g.20gb": "0"}}})
     one.world.now -= year
     assert one.step().told == ahead
-    assert isinstance(one.step(59.0), Waiting)
+    assert isinstance(one.step(59.0), Wait)
     assert one.step(1.0).outcome.result is Result.FAILED
     assert not one.world.cordoned("gpu-0")
     assert one.end.is_within(60.0, one.world.now + 59.0)
@@ -271,7 +271,7 @@ def test_fault_66_the_clock_of_whoever_began_was_ahead():
 def test_the_autopilot_waits_for_no_pod():
     """It writes once pods would be there that the scheduler had placed before the cordon; a pod that holds a device which goes ends it at once."""
     one = Rollout(How(auto=True))
-    assert one.step(600.0) == Waiting("the scheduler may have chosen it for a pod just now")
+    assert one.step(600.0) == Wait("the scheduler may have chosen it for a pod just now")
     seen = replace(one.world.look("gpu-0"), settled=True)
     found = step(seen, one.world.now)
     assert isinstance(found, Patch)

@@ -35,7 +35,7 @@ from tessera.rollout.machine.values import (
     Outcome,
     Patch,
     Step,
-    Waiting,
+    Wait,
 )
 from tessera.rollout.progress import progress_of
 from tessera.rollout.writing import paused
@@ -86,7 +86,7 @@ def step(seen: NodeSnapshot, now: float, *, cancelled: str = "") -> Step:
     try:
         record = seen.record
     except InvalidInput as error:
-        return Waiting(f"{error}; remove the annotation, and uncordon the node yourself")
+        return Wait(f"{error}; remove the annotation, and uncordon the node yourself")
     return NotUnderWay() if record is None else next_step(seen, record, now, cancelled=cancelled)
 
 
@@ -182,7 +182,7 @@ def _cordoned(turn: _Turn) -> NextStep:
         return turn.overtaken("it was uncordoned meanwhile, before anything was written")
     if not seen.ready:
         reason = "the node is not ready"
-        return turn.finish(Result.NOT_READY, reason) if turn.late else Waiting(reason)
+        return turn.finish(Result.NOT_READY, reason) if turn.late else Wait(reason)
     going = Going(None if record.touched is None else frozenset(record.touched), record.places)
     if found := seen.holding(going):
         which = named(found) + (f"; {seen.refused}" if seen.refused else "")
@@ -193,9 +193,9 @@ def _cordoned(turn: _Turn) -> NextStep:
         all_said = turn.now >= record.since + SAID_WITHIN
         may = (one.pod for one in found if one.is_pod and (one.sure or all_said))
         pods = tuple(dict.fromkeys(one for one in may if one not in ending))
-        return Evict(pods, reason) if record.drain and pods else Waiting(reason)
+        return Evict(pods, reason) if record.drain and pods else Wait(reason)
     if record.auto and not seen.settled:
-        return Waiting("the scheduler may have chosen it for a pod just now")
+        return Wait("the scheduler may have chosen it for a pod just now")
     late = turn.now + LATE if record.label and record.after.startswith(OURS) else 0.0
     if record.before == record.after and record.label:  # mig-manager acts on a change only
         moved = turn.moved(Phase.RETRYING, record.timeout, late=late)
@@ -221,20 +221,20 @@ def _written(turn: _Turn) -> NextStep:
         return _patch(seen, replace(record, begun=True), f"state {seen.gpus.state}")
     if progress.refused:
         if turn.now < record.since + Attempt.settles:
-            return Waiting(progress.refused)
+            return Wait(progress.refused)
         if not may_be_late:
             return turn.put_back(progress.refused)
         pause = Attempt.pause * 2**record.tries
         text = f"{progress.refused}. It may not have {record.after} from its ConfigMap yet: tried again in {pause:g} s"
         if turn.now < record.since + pause and not turn.late:
-            return Waiting(text)
+            return Wait(text)
         away = record.before if record.before not in (None, record.after) else NO_CONFIGURATION
         return turn.write(away, turn.moved(Phase.RETRYING, tries=record.tries + 1), text)
     if turn.late:
         dead = "" if seen.ready else "the node is not ready; "
         waits = progress.waits or "the node has not reported"
         return turn.put_back(f"the layout is not applied after {record.timeout:g} s: {dead}{waits}")
-    return Waiting(f"{progress.waits}: {progress.reason}" if progress.reason else progress.waits)
+    return Wait(f"{progress.waits}: {progress.reason}" if progress.reason else progress.waits)
 
 
 def _retrying(turn: _Turn) -> NextStep:
@@ -245,7 +245,7 @@ def _retrying(turn: _Turn) -> NextStep:
     if turn.late:
         return turn.put_back(f"the layout is not applied after {record.timeout:g} s")
     if turn.seen.gpus.state not in ENDED and turn.now < record.since + Attempt.between:
-        return Waiting("waiting for mig-manager to answer to another configuration")
+        return Wait("waiting for mig-manager to answer to another configuration")
     moved = turn.moved(Phase.WRITTEN, begun=False)
     return turn.write(record.after, moved, f"{record.key} written again")
 
@@ -263,7 +263,7 @@ def _putting_back(turn: _Turn) -> NextStep:
         seconds = record.until - record.since
         text = f"the old layout is written again, and not applied after {seconds:g} s"
         return turn.finish(record.result, f"{record.reason}; {text}")
-    return Waiting(f"{record.reason}; waiting for the old devices")
+    return Wait(f"{record.reason}; waiting for the old devices")
 
 
 _PHASES: Final[Mapping[Phase, Callable[[_Turn], NextStep]]] = {

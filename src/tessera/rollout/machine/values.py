@@ -111,7 +111,7 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Wait:
     reason: str
 
 
@@ -120,5 +120,5 @@ class NotUnderWay:
     """The node has no rollout."""
 
 
-NextStep = Patch | Evict | Waiting
+NextStep = Patch | Evict | Wait
 Step = NextStep | NotUnderWay
