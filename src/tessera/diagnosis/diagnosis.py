@@ -29,7 +29,7 @@ from tessera.diagnosis.patience.outlook import outlook
 from tessera.diagnosis.remedies.changes import Remedy, repaired
 from tessera.diagnosis.remedies.layouts import by_layout, unknown_layouts
 from tessera.diagnosis.remedies.nodes import Holder, holders_of, on_nodes
-from tessera.diagnosis.waiting import Cause, Waiting, WaitingPods
+from tessera.diagnosis.waiting import Cause, WaitingPods, WaitReason
 from tessera.inventory.presence import Presence
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.controllers import EventIn, denial_in, latest_refusal
@@ -189,7 +189,7 @@ def _with_part(seen: Evidence, found: Diagnosis, part: Presence) -> Diagnosis:
 
 
 def _waits(
-    seen: Evidence, one: SeenPod, why: Waiting, title: str, found: Diagnosis, solve: Solver
+    seen: Evidence, one: SeenPod, why: WaitReason, title: str, found: Diagnosis, solve: Solver
 ) -> Diagnosis:
     found = replace(found, cause=why.cause, answer=f"{title} waits: {why.answer}")
     if why.obstacle is not None:

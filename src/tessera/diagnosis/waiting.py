@@ -57,7 +57,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitReason:
     """Why a pod waits."""
 
     cause: str
@@ -83,23 +83,23 @@ class WaitingPods:
         # the first DRA driver that is unavailable
         self._away = next((one for one in seen.presences.drivers.values() if not one.at_work), None)
 
-    def why(self, one: SeenPod) -> Waiting:
+    def why(self, one: SeenPod) -> WaitReason:
         request, said = (
             request_of(one.pod),
             f"the scheduler says: {one.unscheduled}" if one.unscheduled else "",
         )
         if gates := one.gates:
             text = f"a controller must remove its scheduling gate {', '.join(gates)}"
-            return Waiting(Cause.GATED, text, request)
+            return WaitReason(Cause.GATED, text, request)
         if (blocked := self._obstacle(one, request)) is not None:
-            return Waiting(blocked.cause, blocked.answer, request, obstacle=blocked)
+            return WaitReason(blocked.cause, blocked.answer, request, obstacle=blocked)
         if "nodes" in self._seen.unseen:
-            return Waiting(Cause.UNSEEN, said or "the nodes could not be read", request)
+            return WaitReason(Cause.UNSEEN, said or "the nodes could not be read", request)
         if (key := request.key) not in self._nearest:
             self._nearest[key] = self._seen.nodes.nearest(request)
         nearest = self._nearest[key]
         lack = nearest[0].lack if nearest else Lack.MISSING
-        found = Waiting(lack, "", request, nearest)
+        found = WaitReason(lack, "", request, nearest)
         found = replace(found, answer=self._sentence(found, said or _SILENT))
         return self._not_offered(found, one) if lack in (Lack.MISSING, Lack.TOO_FEW) else found
 
@@ -130,7 +130,7 @@ class WaitingPods:
         """A DRA driver that is unavailable, where devices of one of these classes are its own."""
         return None if self._seen.devices.own.isdisjoint(classes) else self._away
 
-    def _not_offered(self, found: Waiting, one: SeenPod) -> Waiting:
+    def _not_offered(self, found: WaitReason, one: SeenPod) -> WaitReason:
         """No node has what is asked for: who else has a part in that."""
         seen, answer = self._seen, found.answer
         by_dra = [text for name in found.request.gpus if (text := standing_for(seen.devices, name))]
@@ -159,7 +159,7 @@ class WaitingPods:
             self._enforced[key] = isinstance(would, Patched) and bool(would.replaced)
         return self._enforced[key]
 
-    def _sentence(self, found: Waiting, said: str) -> str:
+    def _sentence(self, found: WaitReason, said: str) -> str:
         """Why no node takes it, by the nodes that are nearest to it; `said`: the scheduler's words."""
         wanted = found.wanted or "what it asks for"
         if not self._seen.nodes:

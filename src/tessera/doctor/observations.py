@@ -9,7 +9,7 @@ from typing import Final
 from tessera.core.dra.slices import PoolId
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.diagnosis.evidence import Evidence, SeenPod
-from tessera.diagnosis.waiting import Waiting, WaitingPods
+from tessera.diagnosis.waiting import WaitingPods, WaitReason
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
@@ -167,7 +167,7 @@ class Observations:
         return [capacity[name] for name in capacity]
 
     @cached_property
-    def waiting(self) -> list[tuple[SeenPod, Waiting]]:
+    def waiting(self) -> list[tuple[SeenPod, WaitReason]]:
         judge = WaitingPods(self.cluster)
         return [(one, judge.why(one)) for one in self.pods if one.waits]
 

@@ -11,7 +11,7 @@ from tessera.core.text import first_of
 from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.nodes import Lack
 from tessera.diagnosis.targets import KINDS
-from tessera.diagnosis.waiting import Cause, Waiting
+from tessera.diagnosis.waiting import Cause, WaitReason
 from tessera.doctor.findings import MOST_ALIKE, Finding, Severity, not_applicable, problem, short
 from tessera.doctor.observations import Observations, Refusal
 from tessera.protocol.kubernetes.controllers import RECENT, denial_in
@@ -37,12 +37,12 @@ def pending(seen: Observations) -> Iterator[Finding]:
         yield _finding(severity, why, pods, example, "tessera capacity")
 
 
-def _waiting(seen: Observations, *, offered: bool) -> Iterator[tuple[Waiting, list[SeenPod], bool]]:
+def _waiting(seen: Observations, *, offered: bool) -> Iterator[tuple[WaitReason, list[SeenPod], bool]]:
     """The pods that wait for what some node offers, or for what none does; those with the same answer together.
 
     Where pods that ask for the same have many answers, they are together too: the first answer is an example then.
     """
-    found: dict[tuple[str, str], dict[str, tuple[Waiting, list[SeenPod]]]] = {}
+    found: dict[tuple[str, str], dict[str, tuple[WaitReason, list[SeenPod]]]] = {}
     for one, why in seen.waiting:
         # of those that wait for GPUs, for what was meant to be one, or with claims that cannot be served
         if (why.cause in _NOT_OFFERED) is not offered and (why.request.gpus or why.obstacle):
@@ -56,7 +56,9 @@ def _waiting(seen: Observations, *, offered: bool) -> Iterator[tuple[Waiting, li
             yield first[0], [one for _, pods in answers.values() for one in pods], True
 
 
-def _finding(severity: Severity, why: Waiting, pods: list[SeenPod], example: bool, *commands: str) -> Finding:
+def _finding(
+    severity: Severity, why: WaitReason, pods: list[SeenPod], example: bool, *commands: str
+) -> Finding:
     first = pods[0].pod
     who = f"pod {first.namespace}/{first.name} waits" if len(pods) == 1 else _some(pods)
     such_as = f", such as {first.namespace}/{first.name}" if example else ""
