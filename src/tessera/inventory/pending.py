@@ -17,7 +17,15 @@ from tessera.core.planning.changes import Way
 from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of, most_wanted
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
-from tessera.core.planning.waiting import Group, NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
+from tessera.core.planning.waiting import (
+    Group,
+    NodeRoom,
+    PlanEffect,
+    WaitingGroups,
+    groups_of,
+    settle,
+    sort_out,
+)
 from tessera.core.text import counts_in_words, nodes_named
 from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.inventory import Inventory
@@ -83,7 +91,7 @@ class Pending:
         groups = groups_of(inventory.pods, since, inventory.rejected.found)
         looked_at = bound(groups)
         self.not_looked_at = sum(len(one.names) for one in groups) - sum(len(one.names) for one in looked_at)
-        self.waiting: Waiting = sort_out(looked_at, self._rooms, for_running=for_running)
+        self.waiting: WaitingGroups = sort_out(looked_at, self._rooms, for_running=for_running)
 
     @property
     def mig_manager(self) -> MigManagerConfig | None:

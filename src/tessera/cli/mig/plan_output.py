@@ -16,7 +16,7 @@ from tessera.core.planning.demand import Demand
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import counted, explain_advice, explain_plan, in_words
-from tessera.core.planning.waiting import Group, PlanEffect, Waiting
+from tessera.core.planning.waiting import Group, PlanEffect, WaitingGroups
 from tessera.core.text import first_of, nodes_named
 from tessera.inventory.defragment import Defragmentation, Move
 from tessera.protocol.mig import documents as mig
@@ -131,7 +131,7 @@ def demand_document(demand: Demand) -> dict[str, Any]:
     }
 
 
-def waiting_document(waiting: Waiting, outcome: PlanEffect) -> dict[str, Any]:
+def waiting_document(waiting: WaitingGroups, outcome: PlanEffect) -> dict[str, Any]:
     return {
         "onFreeDevices": [_group(group) for group in waiting.free if group.waits],
         "notHelped": [{**_group(group), "reason": reason} for group, reason in waiting.hopeless],

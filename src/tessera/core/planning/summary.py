@@ -12,7 +12,7 @@ from tessera.core.planning.changes import Counts, profile_counts, total
 from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
-from tessera.core.planning.waiting import Group, PlanEffect, Waiting
+from tessera.core.planning.waiting import Group, PlanEffect, WaitingGroups
 from tessera.core.text import counts_in_words, first_of, number_of
 
 _SHOWN: Final = 3  # names, of many
@@ -120,7 +120,7 @@ def _why(plan: Plan, profile: MigProfile) -> str:
     return f"no {names} has it; {known}"
 
 
-def explain_waiting(waiting: Waiting) -> list[str]:
+def explain_waiting(waiting: WaitingGroups) -> list[str]:
     sentences = []
     free = [group for group in waiting.free if group.waits]
     if free:

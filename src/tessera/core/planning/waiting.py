@@ -75,7 +75,7 @@ class NodeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingGroups:
     free: tuple[Group, ...]  # could go to free devices
     hopeless: tuple[tuple[Group, str], ...]  # no layout helps them, and why
     to_plan: tuple[tuple[Group, int], ...]  # and their queues
@@ -153,7 +153,9 @@ def _instead(use: PodUse, asks: Mapping[str, Number]) -> tuple[Mapping[str, Numb
     return tuple({**others, **choice} for choice in use.alternatives.choices() if choice != first)
 
 
-def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running: bool = True) -> Waiting:
+def sort_out(
+    groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running: bool = True
+) -> WaitingGroups:
     """Give out what is free, in `rooms`, and say of the rest what would help it.
 
     `for_running`: what pods could have that fell back and run is among what was given out. They will not take it as long as they run.
@@ -181,7 +183,7 @@ def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running:
     for usable, queue in numbers.items():
         for i in usable:
             serves.setdefault(i, []).append(queue)
-    return Waiting(
+    return WaitingGroups(
         tuple(free),
         tuple(hopeless),
         tuple(to_plan),

@@ -8,7 +8,7 @@ from typing import Final
 
 from tessera.core.autopilot.values import CardSupply, Kind, Want
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.waiting import Waiting
+from tessera.core.planning.waiting import WaitingGroups
 from tessera.core.text import number_of
 from tessera.inventory.demand.bounds import fair, most_on_a_node
 from tessera.inventory.demand.memory import NodeMemory
@@ -106,7 +106,7 @@ def _unseen(inventory: Inventory, pods: int) -> Iterator[str]:
         yield f"workloads whose pods are rejected are not counted: {inventory.rejected.unseen}"
 
 
-def wants_of(waiting: Waiting, inventory: Inventory) -> Iterator[Want]:
+def wants_of(waiting: WaitingGroups, inventory: Inventory) -> Iterator[Want]:
     """What pods want and do not have, after free devices were given out; those of one namespace that are alike together.
 
     What no node can have, however its cards are cut, is no want.
