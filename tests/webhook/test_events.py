@@ -9,7 +9,7 @@ import pytest
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.kube.events.correlator import About, Event
-from tessera.protocol.admission.review import Request, decode
+from tessera.protocol.admission.review import AdmissionRequest, decode
 from tessera.protocol.kubernetes.objects import OwnerReference
 from tessera.serving.logs import Log, Record
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
@@ -111,7 +111,7 @@ def test_owner_is_the_controller(owners: Any, expected: str | None):
 def test_observe_mode_is_told_as_would():
     """What observe mode does not do is told as what would be done."""
     recorder: Any = Told()
-    request: Request = decode(body())
+    request: AdmissionRequest = decode(body())
     for decision, rejected, replaced in (
         ("would be rejected", "not_offered", ()),
         ("would be patched", None, (("2g.20gb", "1g.10gb"),)),

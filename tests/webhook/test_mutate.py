@@ -10,7 +10,7 @@ from tessera.core.admission.outcome import REJECTIONS
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node
-from tessera.protocol.admission.review import Request
+from tessera.protocol.admission.review import AdmissionRequest
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.serving.logs import Log
@@ -23,7 +23,7 @@ from tests.webhook.test_metrics import scrape
 class Broken(Admission):
     """A decision with a bug."""
 
-    def response(self, request: Request) -> CachedResponse:
+    def response(self, request: AdmissionRequest) -> CachedResponse:
         if "unlucky" in request.name:
             raise ZeroDivisionError("division by zero")
         return super().response(request)

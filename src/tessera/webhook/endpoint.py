@@ -1,9 +1,9 @@
 """`POST /mutate`: one admission, from request bytes to response bytes; answered, counted and logged.
 
-    bytes → Request → decide → operations, tried on the object → bytes
+    bytes → AdmissionRequest → decide → operations, tried on the object → bytes
 
 A cluster's pods come from templates, so the same question comes again and again: responses are kept by everything
-they depend on (`Request.key`) for as long as the cluster's offers, the namespace's quotas and the configuration stay
+they depend on (`AdmissionRequest.key`) for as long as the cluster's offers, the namespace's quotas and the configuration stay
 the same.
 """
 
@@ -25,7 +25,7 @@ from tessera.core.mig.geometry import is_known
 from tessera.core.requests.asking import Demand, demand_of
 from tessera.protocol.admission import review
 from tessera.protocol.admission.patch import Operation
-from tessera.protocol.admission.review import Request
+from tessera.protocol.admission.review import AdmissionRequest
 from tessera.protocol.configuration.webhook import Configuration, OnError
 from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
@@ -169,7 +169,7 @@ class Admission:
         request = review.decode(body)
         return review.wrap(request.uid, self.response(request).tail)
 
-    def response(self, request: Request) -> CachedResponse:
+    def response(self, request: AdmissionRequest) -> CachedResponse:
         """The response to a request; raises `BeyondLimits` for a pod that nothing is decided about."""
         if request.pod is None:
             return _ALLOWED if request.workload is None else self._workload(request)
@@ -186,7 +186,7 @@ class Admission:
                 self.memory.keep(key, known)
         return known
 
-    def _workload(self, request: Request) -> CachedResponse:
+    def _workload(self, request: AdmissionRequest) -> CachedResponse:
         """The response to an object that makes pods; few are created, so it is worked out each time."""
         found = decide_workload(request, self.view, self.policy)
         if found is None:
@@ -207,7 +207,7 @@ class Endpoint:
         metrics: Metrics,
         log: Log,
         # of fallbacks and rejections; never waits
-        report: Callable[[Request, CachedResponse], None] | None = None,
+        report: Callable[[AdmissionRequest, CachedResponse], None] | None = None,
     ) -> None:
         self._report = report
         self._admission = admission
@@ -236,7 +236,7 @@ class Endpoint:
         self._record(request, response, time.perf_counter_ns() - begun)
         return Response(200, review.wrap(request.uid, response.tail))
 
-    def _response(self, request: Request) -> CachedResponse:
+    def _response(self, request: AdmissionRequest) -> CachedResponse:
         if self._missing is not None and (request.pod is not None or request.workload is not None):
             if self._missing() is not None:
                 return self._undecided(request, _INCOMPLETE, 503, "ServiceUnavailable")
@@ -252,7 +252,7 @@ class Endpoint:
             self._log.unexpected("decision failed", error)
             return self._undecided(request, _FAILED, 500, "InternalError")
 
-    def _undecided(self, request: Request, why: str, code: int, reason: str) -> CachedResponse:
+    def _undecided(self, request: AdmissionRequest, why: str, code: int, reason: str) -> CachedResponse:
         """What the configuration says for when nothing can be decided; observe mode rejects no pod."""
         admission = self._admission
         namespace = admission.view.namespaces.get(request.namespace)
@@ -265,7 +265,7 @@ class Endpoint:
         record = Record(decision=f"{on_error} (on error)", reason=why)
         return CachedResponse(tail, OutcomeLabel.ERROR, "error", record)
 
-    def _record(self, request: Request, response: CachedResponse, spent: int) -> None:
+    def _record(self, request: AdmissionRequest, response: CachedResponse, spent: int) -> None:
         """Count and log; `spent` in nanoseconds."""
         metrics = self._metrics
         counters = metrics.observed if response.observed else metrics.enforced

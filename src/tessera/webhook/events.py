@@ -7,13 +7,13 @@ from typing import Final
 
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
-from tessera.protocol.admission.review import Request
+from tessera.protocol.admission.review import AdmissionRequest
 from tessera.webhook.endpoint import CachedResponse
 
 COMPONENT: Final = "gpu-webhook"
 
 
-def report_to_owner(recorder: Recorder, request: Request, response: CachedResponse) -> None:
+def report_to_owner(recorder: Recorder, request: AdmissionRequest, response: CachedResponse) -> None:
     """Record a fallback or a rejection of a pod that has an owner; nothing of a dry run, of which nothing may remain."""
     if request.dry_run or recorder.is_full():
         return

@@ -25,7 +25,7 @@ from tessera.kube.view.files import FileView
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView
 from tessera.kube.view.ticket_keys import TicketFollower
-from tessera.protocol.admission.review import Request
+from tessera.protocol.admission.review import AdmissionRequest
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
 from tessera.serving.ending import on_signals
@@ -161,7 +161,7 @@ class Webhook:
             self._start(LeaseFollower(client, namespace, CONTROLLER, offers.put_controller).run())
             self._start(TicketFollower(client, namespace, offers).run())
 
-    def _events(self, client: Client | None) -> Callable[[Request, CachedResponse], None] | None:
+    def _events(self, client: Client | None) -> Callable[[AdmissionRequest, CachedResponse], None] | None:
         """Who writes Events on the owners of pods: nobody where anyone may call, or an invented owner would get one."""
         if client is None or self._settings.client_ca is None:
             return None

@@ -25,11 +25,11 @@ from tessera.core.requests.mark import Mark, mark_of
 from tessera.core.values import value
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
-from tessera.protocol.admission.review import Request
+from tessera.protocol.admission.review import AdmissionRequest
 from tessera.protocol.kubernetes.workloads import FieldPath, templates_of, title_of, written
 
 Decide = Callable[[Pod, ClusterView, Policy], Decision]
-Review = Callable[[Request, ClusterView, Policy, Decide], "Reviewed"]
+Review = Callable[[AdmissionRequest, ClusterView, Policy, Decide], "Reviewed"]
 
 _MOST_KNOWN: Final = 4096  # pods: more than most clusters have templates, some 16 MiB
 
@@ -59,7 +59,7 @@ class KnownReviews:
         self._known: dict[tuple[object, ...], Reviewed] = {}
 
     def review_pod(
-        self, request: Request, view: ClusterView, policy: Policy, decide: Decide = decide
+        self, request: AdmissionRequest, view: ClusterView, policy: Policy, decide: Decide = decide
     ) -> Reviewed:
         used = (tuple(one.used.items()) for one in view.quotas.get(request.namespace, ()))
         key = (request.key(policy.annotations), *used)
@@ -73,7 +73,9 @@ class KnownReviews:
         return found
 
 
-def review_pod(request: Request, view: ClusterView, policy: Policy, decide: Decide = decide) -> Reviewed:
+def review_pod(
+    request: AdmissionRequest, view: ClusterView, policy: Policy, decide: Decide = decide
+) -> Reviewed:
     """Decide about a request's pod, and prove that the patch applies to it."""
     pod = request.read()
     decision = decide(pod, view, policy)
@@ -88,7 +90,7 @@ def review_pod(request: Request, view: ClusterView, policy: Policy, decide: Deci
 
 
 def review_new_pod(
-    request: Request, view: ClusterView, policy: Policy, clock: Callable[[], float]
+    request: AdmissionRequest, view: ClusterView, policy: Policy, clock: Callable[[], float]
 ) -> Reviewed:
     """The same for a pod that is created with this: room is kept for one that was decided about by what is free, until it is seen."""
     free = view.free
@@ -150,7 +152,7 @@ def review_templates(
         raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
 
 
-def _request(pod: dict[str, Any], namespace: str) -> Request:
+def _request(pod: dict[str, Any], namespace: str) -> AdmissionRequest:
     """The request that the API server would send."""
     request = {
         "uid": "template",
@@ -186,7 +188,7 @@ class DecidedWorkload:
     operations: tuple[Operation, ...]
 
 
-def decide_workload(request: Request, view: ClusterView, policy: Policy) -> DecidedWorkload | None:
+def decide_workload(request: AdmissionRequest, view: ClusterView, policy: Policy) -> DecidedWorkload | None:
     """Decide about a new object; None for one that has no pod templates, or none that can be read.
 
     Raises `BeyondLimits` for one that is too large to be decided about.

@@ -1,7 +1,7 @@
 """AdmissionReview, `admission.k8s.io/v1`: request bytes in, response bytes out.
 
 Decoding goes once over the bytes and stops at the fields that matter. What a decision depends on is also a key
-(`Request.key`): two reviews with the same key get the same answer, but for its uid.
+(`AdmissionRequest.key`): two reviews with the same key get the same answer, but for its uid.
 """
 
 import base64
@@ -86,7 +86,7 @@ _NO_SPEC: Final = LeanSpec()
 _MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     """A review's request; `pod` is None when there is no new pod to decide about.
 
     `workload` is a new object of another kind, unread: its pod templates may be decided about.
@@ -170,7 +170,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         _check_containers(spec)
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes) -> AdmissionRequest:
     """Read a review; what is no review is refused in one sentence."""
     if not body:
         raise InvalidReview("empty body, expected an AdmissionReview")
@@ -186,16 +186,16 @@ def decode(body: bytes) -> Request:
         raise InvalidReview(f"not JSON: {error}") from error
     request = _checked(review.apiVersion, review.kind, review.request)
     if not _is_new(request):
-        return Request(request.uid, request.namespace or "", None)
+        return AdmissionRequest(request.uid, request.namespace or "", None)
     if not _is_pod(request.kind):
         return _workload_of(request if unread else _decode_raw(body).request, size)
     pod = _UNREAD if unread else request.object
     metadata = (pod.metadata if pod else None) or _NO_META
     namespace = request.namespace or metadata.namespace or ""
-    return Request(request.uid, namespace, pod, size, bool(request.dryRun))
+    return AdmissionRequest(request.uid, namespace, pod, size, bool(request.dryRun))
 
 
-def patchable_of(request: Request) -> Any:
+def patchable_of(request: AdmissionRequest) -> Any:
     """What a patch is tried on: a review's pod as it came, without the parts that no patch of ours reaches into."""
     pod = request.pod or LeanPod()
     spec = pod.spec or _NO_SPEC
@@ -259,7 +259,7 @@ def _checked(api_version: str, kind: str, request: Any) -> Any:
     return request
 
 
-def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
+def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> AdmissionRequest:
     """A review whose object does not look like a pod: fine unless it claims to be one that is created."""
     try:
         review = _decode_raw(body)
@@ -267,7 +267,7 @@ def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
         raise InvalidReview(error_text(error)) from error
     request = _checked(review.apiVersion, review.kind, review.request)
     if not _is_new(request):
-        return Request(request.uid, "", None)
+        return AdmissionRequest(request.uid, "", None)
     if _is_pod(request.kind):
         raise InvalidReview(error_text(error)) from error
     return _workload_of(request, len(body))
@@ -281,9 +281,9 @@ def _is_pod(kind: _KindIn | None) -> bool:
     return kind is None or (kind.kind == "Pod" and not kind.group)
 
 
-def _workload_of(request: Any, size: int) -> Request:
+def _workload_of(request: Any, size: int) -> AdmissionRequest:
     workload = request.object if request.object is not None and present(request.object) else None
-    return Request(request.uid, request.namespace or "", None, size, bool(request.dryRun), workload)
+    return AdmissionRequest(request.uid, request.namespace or "", None, size, bool(request.dryRun), workload)
 
 
 def _check_containers(spec: LeanSpec) -> None:
