@@ -23,7 +23,7 @@ from tessera.diagnosis.nodes import (
     Lack,
     NodeGroup,
     ObservedNode,
-    Request,
+    PodRequest,
     Shortage,
     gpus_of,
     groups_of,
@@ -120,10 +120,10 @@ class ObservedNodes:
     def __len__(self) -> int:
         return len(self.by_name)
 
-    def lacks(self, request: Request) -> Iterator[tuple[str, Shortage]]:
+    def lacks(self, request: PodRequest) -> Iterator[tuple[str, Shortage]]:
         return ((name, one.lack(request)) for name, one in self.by_name.items())
 
-    def nearest(self, request: Request) -> tuple[NodeGroup, ...]:
+    def nearest(self, request: PodRequest) -> tuple[NodeGroup, ...]:
         """The nodes that lack the least, of those that have what is asked for in any state; all others have no such GPU.
 
         A pod that selects by labels is judged by the nodes with these labels. All other nodes are closed to it.
@@ -147,7 +147,7 @@ class ObservedNodes:
             return (NodeGroup(Lack.CLOSED, first.reason, enough),)
         return least
 
-    def _having(self, request: Request, found: Mapping[str, ObservedNode]) -> tuple[str, ...]:
+    def _having(self, request: PodRequest, found: Mapping[str, ObservedNode]) -> tuple[str, ...]:
         """The nodes that have as many such GPUs, free or not, and whether they take the pod or not."""
         key = request.key[0]
         if key not in self._enough:

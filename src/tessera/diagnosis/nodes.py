@@ -76,7 +76,7 @@ def counted(gpus: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PodRequest:
     """What a pod needs of a node: where it may go, and any of some amounts, the best first."""
 
     pod: Pod  # where it may go; nothing else of it is read
@@ -95,18 +95,18 @@ class Request:
         return (choices, pod.node_name, selector, pod.required_terms, pod.tolerations)
 
 
-def request_of(pod: Pod) -> Request:
+def request_of(pod: Pod) -> PodRequest:
     """What a pod needs of a node: by a claim of the bridge, any of its alternatives."""
     first: Amounts = {**asked(pod), PODS: _ONE}
     claim = alternatives_of(pod)
     if claim is None:
-        return Request(pod, (first,))
+        return PodRequest(pod, (first,))
     others = {resource: amount for resource, amount in first.items() if resource not in claim.devices()}
     choices = (
         {**others, **{resource: _ONE.with_value(number) for resource, number in choice.items()}}
         for choice in claim.choices()
     )
-    return Request(pod, tuple(choices))
+    return PodRequest(pod, tuple(choices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class ObservedNode:
                 reason = f"{short(resource)}: {has_free}, the pod needs {amount(need)}"
                 yield Shortage(Lack.OTHER, reason, resource, free_now, total)
 
-    def lack(self, request: Request) -> Shortage:
+    def lack(self, request: PodRequest) -> Shortage:
         """What it lacks for the choice of which it lacks the least; of equals the first."""
         some = (self._lack(request.pod, asks) for asks in request.choices)
         return min(some, key=lambda one: ORDER[one.lack])

@@ -19,7 +19,7 @@ from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.admission import who_observes, why_never
 from tessera.diagnosis.devices import Obstacle, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
-from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, request_of
+from tessera.diagnosis.nodes import Lack, NodeGroup, PodRequest, counted, gpus_of, request_of
 from tessera.diagnosis.remedies.changes import Remedy, repaired
 from tessera.inventory.presence import Presence
 
@@ -62,7 +62,7 @@ class WaitReason:
 
     cause: str
     answer: str  # one line, what follows "the pod waits: "
-    request: Request
+    request: PodRequest
     nearest: tuple[NodeGroup, ...] = ()  # the nodes that come nearest to what it needs
     obstacle: Obstacle | None = None  # why no scheduler can find devices for its claims
     repairs: tuple[Remedy, ...] = ()  # of parts of Tessera that are unavailable
@@ -103,7 +103,7 @@ class WaitingPods:
         found = replace(found, answer=self._sentence(found, said or _SILENT))
         return self._not_offered(found, one) if lack in (Lack.MISSING, Lack.TOO_FEW) else found
 
-    def _obstacle(self, one: SeenPod, request: Request) -> Obstacle | None:
+    def _obstacle(self, one: SeenPod, request: PodRequest) -> Obstacle | None:
         """Why no node can ever serve it: its claims cannot be, or no node has a resource that was meant to be a GPU."""
         blocked = obstacle(self._seen.devices, one.pod.namespace, one.state.claims)
         if blocked is None and "nodes" not in self._seen.unseen:

@@ -18,7 +18,7 @@ from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import (
-    Request,
+    PodRequest,
     gpus_of,
     why_closed,
 )
@@ -90,7 +90,7 @@ def _known_from(seen: Evidence, place: NodeCards) -> str:
     return f"; its present layout is known from: {known.source}"
 
 
-def unknown_layouts(seen: Evidence, request: Request) -> dict[str, str]:
+def unknown_layouts(seen: Evidence, request: PodRequest) -> dict[str, str]:
     """The nodes that could be cut for a pod if it were known how they are cut, and why it is not: as what was not seen."""
     if not _profiles_of(gpus_of(request.choices[0])):
         return {}

@@ -17,7 +17,7 @@ from tessera.diagnosis.nodes import (
     Lack,
     NodeGroup,
     ObservedNode,
-    Request,
+    PodRequest,
     Shortage,
     counted,
     gpus_of,
@@ -74,7 +74,7 @@ def some_end(number: int) -> str:
     return "a pod ends" if number == 1 else f"{number} pods end"
 
 
-def on_nodes(seen: Evidence, request: Request, groups: Sequence[NodeGroup]) -> list[Remedy]:
+def on_nodes(seen: Evidence, request: PodRequest, groups: Sequence[NodeGroup]) -> list[Remedy]:
     """What to do on the nodes of these groups, one node of each; the fewest steps first."""
     names = [name for group in groups for name in group.nodes]
     holders: dict[str, list[Holder]] = {}
