@@ -18,7 +18,7 @@ _MOST_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SlicePlan:
     """Calls that make the API server have what is desired; in this order."""
 
     delete: tuple[str, ...] = ()
@@ -31,19 +31,19 @@ class Plan:
 
 def plan(
     desired: Sequence[Document], current: Mapping[str, Document], owner: Document, generation: int
-) -> Plan:
+) -> SlicePlan:
     """What is to be written; `generation` is the highest that was ever seen. A change of one slice keeps the generation."""
     highest = max([_pool(one)["generation"] for one in current.values()], default=0)
     documents = _documents(desired, current, owner, highest)
     wrong = [name for name, one in documents.items() if name not in current or not _same(current[name], one)]
     extra = tuple(name for name in current if name not in documents)
     if not wrong and not extra:
-        return Plan()
+        return SlicePlan()
     alone = wrong[0] if len(wrong) == 1 and not extra else ""
     if alone not in current or _pool(current[alone]) != _pool(documents[alone]):
         documents = _documents(desired, current, owner, max(highest, generation) + 1)
         wrong = list(documents)
-    return Plan(
+    return SlicePlan(
         extra,
         tuple(documents[name] for name in wrong if name in current),
         tuple(documents[name] for name in wrong if name not in current),

@@ -16,7 +16,7 @@ from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Key, Resource, Sink
 from tessera.node.dra.exclusive import read_node
 from tessera.node.dra.slices.documents import Document
-from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
+from tessera.node.dra.slices.plan import SlicePlan, dropped, essence, plan
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
 from tessera.node.polling import Failures, reconciling
@@ -131,7 +131,7 @@ class Publisher:
         self.published = True
         self._failures.round_over()
 
-    async def _write(self, todo: Plan) -> None:
+    async def _write(self, todo: SlicePlan) -> None:
         for name in todo.delete:
             try:
                 await self._client.delete(_path(name))
