@@ -38,14 +38,14 @@ from tessera.simulation.node.descriptions import NodeSpec, device_classes
 from tessera.simulation.stories.pods import Counts, Ending, Runs
 from tessera.simulation.stories.scenes import PodEnded
 from tessera.simulation.stories.stage import Backstage, Stage
-from tessera.simulation.stories.story import Delete, Nodes, Plan, Relayout, Step, Story, Submit
+from tessera.simulation.stories.story import Delete, DryRun, Nodes, Relayout, Step, Story, Submit
 from tessera.simulation.stories.table import CONFIGURATION, STORIES
 
 _KNOWN = described.known_nodes()
 _BY_NAME = {story.name: story for story in STORIES}
 # What needs a kubelet and a device plugin is played on the cluster with a node; autopilots have tests of their own (test_layouts)
 _ON_OBJECTS = [
-    story.name for story in STORIES if not any(isinstance(step, Relayout | Plan) for step in story.steps)
+    story.name for story in STORIES if not any(isinstance(step, Relayout | DryRun) for step in story.steps)
 ]
 _ON_A_NODE = [
     "smaller",

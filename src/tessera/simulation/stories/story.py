@@ -127,7 +127,7 @@ class Relayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DryRun:
     """The operator creates a MigLayout whose layouts follow demand; its autopilot says what it would do, and changes nothing."""
 
     layout: Document
@@ -212,7 +212,7 @@ class Measure:
         return scenes.Measured(found, gpus, frozenset().union(*inventory.held.values()), wrong=wrong)
 
 
-Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | Plan | Act | Measure
+Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | DryRun | Act | Measure
 
 
 @dataclass(frozen=True, slots=True)

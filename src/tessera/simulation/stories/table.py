@@ -17,9 +17,9 @@ from tessera.simulation.stories.story import (
     Act,
     Annotate,
     Delete,
+    DryRun,
     Measure,
     Nodes,
-    Plan,
     Relayout,
     Story,
     Submit,
@@ -165,7 +165,7 @@ STORIES: Final = (
                     for name in ("train-1", "train-2")
                 )
             ),
-            Plan(_FOLLOW, {"3g.30gb": 2}, {"h200-small": {ONE: 28}}),
+            DryRun(_FOLLOW, {"3g.30gb": 2}, {"h200-small": {ONE: 28}}),
             Act(
                 "follow",
                 "h200-small",
