@@ -13,7 +13,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Advice, Bundle, HeldCard, defragment
 from tessera.core.planning.fragmentation import CardUse, packed
 from tessera.core.planning.program import Solver
-from tessera.core.planning.waiting import Group, allowed_nodes, settle
+from tessera.core.planning.waiting import DemandGroup, allowed_nodes, settle
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import room_of, skipped_nodes
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
@@ -170,7 +170,7 @@ def _moves(
     for pod, card in of.items():
         use = uses[pod]
         asks = {resource: amount.number for resource, amount in use.amounts.items()}
-        group = Group((pod,), replace(use.where or Pod(), node_name=""), asks, {}, waits=True)
+        group = DemandGroup((pod,), replace(use.where or Pod(), node_name=""), asks, {}, waits=True)
         _, given = settle([group], allowed_nodes([group], rooms)[0], rooms)
         holds = {
             resource: int(amount.value) for resource, amount in use.amounts.items() if is_any_gpu(resource)

@@ -18,7 +18,7 @@ from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of, most_wa
 from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import (
-    Group,
+    DemandGroup,
     NodeRoom,
     PlanEffect,
     WaitingGroups,
@@ -73,7 +73,7 @@ class Pending:
         without: Collection[str] = (),
         for_running: bool = True,
         memory: NodeMemory | None = None,
-        bound: Callable[[Sequence[Group]], Sequence[Group]] = lambda groups: groups,
+        bound: Callable[[Sequence[DemandGroup]], Sequence[DemandGroup]] = lambda groups: groups,
     ) -> None:
         """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now.
 

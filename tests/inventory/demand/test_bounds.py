@@ -4,7 +4,7 @@ import msgspec
 
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.waiting import Group
+from tessera.core.planning.waiting import DemandGroup
 from tessera.inventory.demand.bounds import MOST_GROUPS, MOST_OF_A_NAMESPACE, fair, most_on_a_node
 from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.demand.wants import situation, wanting_inventory
@@ -17,8 +17,8 @@ from tests.rollout.machine.world import BIG
 ONE = MigProfile.parse("1g.10gb")
 
 
-def group(*names: str) -> Group:
-    return Group(names, Pod(), {}, {ONE: 1}, waits=True)
+def group(*names: str) -> DemandGroup:
+    return DemandGroup(names, Pod(), {}, {ONE: 1}, waits=True)
 
 
 def cluster(*pods):

@@ -16,7 +16,7 @@ from tessera.core.planning.demand import Demand
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import counted, explain_advice, explain_plan, in_words
-from tessera.core.planning.waiting import Group, PlanEffect, WaitingGroups
+from tessera.core.planning.waiting import DemandGroup, PlanEffect, WaitingGroups
 from tessera.core.text import first_of, nodes_named
 from tessera.inventory.defragment import Defragmentation, Move
 from tessera.protocol.mig import documents as mig
@@ -140,7 +140,7 @@ def waiting_document(waiting: WaitingGroups, outcome: PlanEffect) -> dict[str, A
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: DemandGroup) -> dict[str, Any]:
     devices = {str(profile): count * len(group.names) for profile, count in group.devices.items()}
     return {"devices": devices, "pods": group.names, **({"rejected": True} if group.rejected else {})}
 

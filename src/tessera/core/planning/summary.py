@@ -12,7 +12,7 @@ from tessera.core.planning.changes import Counts, profile_counts, total
 from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
-from tessera.core.planning.waiting import Group, PlanEffect, WaitingGroups
+from tessera.core.planning.waiting import DemandGroup, PlanEffect, WaitingGroups
 from tessera.core.text import counts_in_words, first_of, number_of
 
 _SHOWN: Final = 3  # names, of many
@@ -127,7 +127,7 @@ def explain_waiting(waiting: WaitingGroups) -> list[str]:
         pods = sum(len(group.names) for group in free)
         could = f"{_kinds(free)} could go to free devices ({_devices(free)})"
         sentences.append(f"{could}: no layout is needed for {'it' if pods == 1 else 'them'}")
-    alike: dict[str, list[Group]] = {}
+    alike: dict[str, list[DemandGroup]] = {}
     for group, reason in waiting.hopeless:
         alike.setdefault(reason, []).append(group)
     for reason, groups in alike.items():
@@ -155,11 +155,11 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
     ]
 
 
-def _pods(groups: Iterable[Group], rejected: bool) -> int:
+def _pods(groups: Iterable[DemandGroup], rejected: bool) -> int:
     return sum(len(group.names) for group in groups if group.rejected is rejected)
 
 
-def _kinds(groups: Sequence[Group]) -> str:
+def _kinds(groups: Sequence[DemandGroup]) -> str:
     """`3 waiting pods and 1 rejected pod`."""
     counts = {noun: _pods(groups, rejected) for rejected, noun in _NOUNS.items()}
     return " and ".join(number_of(count, noun) for noun, count in counts.items() if count)
@@ -186,7 +186,7 @@ def explain_advice(advice: Advice) -> list[str]:
     return sentences
 
 
-def _devices(groups: Iterable[Group]) -> str:
+def _devices(groups: Iterable[DemandGroup]) -> str:
     counts: Counter[MigProfile] = Counter()
     for group in groups:
         for profile, count in group.devices.items():

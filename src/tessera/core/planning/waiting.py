@@ -29,7 +29,7 @@ _ANYWHERE: Final = Pod()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DemandGroup:
     names: tuple[str, ...]  # namespace/name, oldest first
     where: Pod
     asks: Mapping[str, Number]  # of a node, for each pod
@@ -38,11 +38,11 @@ class Group:
     instead: tuple[Mapping[str, Number], ...] = ()  # what would do in place of `asks`, best first
     rejected: bool = False  # they were never created; their names are those of workloads
 
-    def fewer(self, number: int) -> "Group":
+    def fewer(self, number: int) -> "DemandGroup":
         """Without the oldest of them."""
         return replace(self, names=self.names[number:])
 
-    def first(self, number: int) -> "Group":
+    def first(self, number: int) -> "DemandGroup":
         """The oldest of them."""
         return replace(self, names=self.names[:number])
 
@@ -76,9 +76,9 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class WaitingGroups:
-    free: tuple[Group, ...]  # could go to free devices
-    hopeless: tuple[tuple[Group, str], ...]  # no layout helps them, and why
-    to_plan: tuple[tuple[Group, int], ...]  # and their queues
+    free: tuple[DemandGroup, ...]  # could go to free devices
+    hopeless: tuple[tuple[DemandGroup, str], ...]  # no layout helps them, and why
+    to_plan: tuple[tuple[DemandGroup, int], ...]  # and their queues
     given: Mapping[str, Mapping[str, int]]  # node → how many devices of which resources were given out
     queues: Mapping[str, frozenset[int]]  # node → the queues that it serves
 
@@ -93,11 +93,11 @@ class WaitingGroups:
 
 @dataclass(frozen=True, slots=True)
 class PlanEffect:
-    placed: tuple[Group, ...]
-    still_waiting: tuple[Group, ...]
+    placed: tuple[DemandGroup, ...]
+    still_waiting: tuple[DemandGroup, ...]
 
 
-def groups_of(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPods] = ()) -> list[Group]:
+def groups_of(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPods] = ()) -> list[DemandGroup]:
     """Pods that wait for MIG devices or whole GPUs, those made since then that fell back to something else, and those rejected, in groups."""
     alike: dict[tuple[object, ...], list[PodUse]] = {}
     for use in wanting(uses, since, rejected):
@@ -118,7 +118,7 @@ def groups_of(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPod
     return [group for group in groups if group.devices or (group.waits and WHOLE_GPU in group.asks)]
 
 
-def _group(alike: Sequence[PodUse]) -> Group:
+def _group(alike: Sequence[PodUse]) -> DemandGroup:
     use = alike[0]
     waits = not use.node
     devices = profiles_of(use.asked or use.amounts) if waits else use.missed
@@ -129,7 +129,7 @@ def _group(alike: Sequence[PodUse]) -> Group:
         else {profile.resource: number for profile, number in devices.items()}
     )
     where = use.where or _ANYWHERE
-    return Group(
+    return DemandGroup(
         tuple(f"{one.namespace}/{one.name}" for one in alike),
         where if waits else replace(where, node_name=""),
         asks,
@@ -154,7 +154,7 @@ def _instead(use: PodUse, asks: Mapping[str, Number]) -> tuple[Mapping[str, Numb
 
 
 def sort_out(
-    groups: Sequence[Group], rooms: Sequence[NodeRoom], *, for_running: bool = True
+    groups: Sequence[DemandGroup], rooms: Sequence[NodeRoom], *, for_running: bool = True
 ) -> WaitingGroups:
     """Give out what is free, in `rooms`, and say of the rest what would help it.
 
@@ -218,12 +218,12 @@ class _LeftOver:
 
 
 def settle(
-    groups: Sequence[Group],
+    groups: Sequence[DemandGroup],
     may: Sequence[Sequence[int]],
     rooms: Sequence[NodeRoom],
     *,
     for_running: bool = True,
-) -> tuple[list[Group], dict[int, Counter[str]]]:
+) -> tuple[list[DemandGroup], dict[int, Counter[str]]]:
     """Give rooms to pods, those that exist and have the fewest nodes to go to first; who is left, and what was given where."""
     rest, given = list(groups), dict[int, Counter[str]]()
     # only nodes that have some of a device are looked at, and few have
@@ -252,7 +252,7 @@ def settle(
 
 
 def allowed_nodes(
-    groups: Sequence[Group], rooms: Sequence[NodeRoom]
+    groups: Sequence[DemandGroup], rooms: Sequence[NodeRoom]
 ) -> tuple[list[list[int]], list[Counter[str]]]:
     pods = [group.where for group in groups]
     keys = sorted({key for pod in pods for key in label_keys(pod.node_selector, pod.required_terms)})
@@ -278,7 +278,7 @@ def allowed_nodes(
     return allowed, reasons
 
 
-def _reason(group: Group, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
+def _reason(group: DemandGroup, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
     """Why no node takes pods of this group: what most nodes would say."""
     if not rooms:
         if not why:

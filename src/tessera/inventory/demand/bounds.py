@@ -5,7 +5,7 @@ from itertools import zip_longest
 from typing import Final
 
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.waiting import Group
+from tessera.core.planning.waiting import DemandGroup
 from tessera.protocol.mig.nodes import GpuNode
 
 # Groups of pods that ask for the same and may go to the same nodes. At 4,000 nodes that all differ, 500 groups take about 3 s; the controller's Lease
@@ -15,7 +15,7 @@ MOST_OF_A_NAMESPACE: Final = 50
 _MOST_CARDS: Final = 16  # of a node that does not say how many it has; NVIDIA's largest has 16
 
 
-def fair(groups: Sequence[Group]) -> list[Group]:
+def fair(groups: Sequence[DemandGroup]) -> list[DemandGroup]:
     """The oldest groups of each namespace, in turns, as many as are looked at; in their order."""
     if len(groups) <= MOST_OF_A_NAMESPACE:
         return list(groups)
