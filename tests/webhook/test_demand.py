@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.requests.asking import Result
+from tessera.core.requests.asking import DemandResult
 from tessera.webhook.metrics import DemandCounters
 from tests.build import GPU, MIG, node, pod_document
 from tests.webhook.test_metrics import scrape
@@ -80,7 +80,7 @@ def test_namespaces_are_bounded():
     """Thousands of namespaces: the first thousand have their series, all others are one."""
     counters = DemandCounters("profile", "namespace")
     for number in range(3000):
-        counters.add(("2g.20gb", f"n{number}"), Result.REJECTED, 2)
+        counters.add(("2g.20gb", f"n{number}"), DemandResult.REJECTED, 2)
     samples = list(counters.samples())
     assert len(samples) == 3 * 1001
     assert ({"profile": "other", "namespace": "other", "result": "rejected"}, 4000) in samples

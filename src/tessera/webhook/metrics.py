@@ -12,7 +12,7 @@ from tessera.core.admission.fallback.full import EVERY_BY
 from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
 from tessera.core.admission.policy import Policy, is_bridge_on
 from tessera.core.admission.view.offers import Offers
-from tessera.core.requests.asking import Result
+from tessera.core.requests.asking import DemandResult
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
@@ -39,7 +39,7 @@ from tessera.webhook.http.messages import TEXT, Response, Route
 _BOUNDS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0)
 _TEXT_SECONDS: Final = 1.0  # a scrape gets the same text for so long: it takes a millisecond to write
 _BOUNDS_NS: Final = [round(bound * 1e9) for bound in _BOUNDS]
-_DEMANDED: Final = ("asked", "got", "rejected")  # at the places that `Result` has
+_DEMANDED: Final = ("asked", "got", "rejected")  # at the places that `DemandResult` has
 _MOST_DEMANDS: Final = 1000  # profiles and namespaces; each has three series
 _OTHER: Final = "other"
 _OK: Final = Response(200, b"ok\n", TEXT)
@@ -70,7 +70,7 @@ class DemandCounters:
         self._labels = labels
         self._rows: dict[tuple[str, ...], list[int]] = {}
 
-    def add(self, key: tuple[str, ...], result: Result, number: int) -> None:
+    def add(self, key: tuple[str, ...], result: DemandResult, number: int) -> None:
         """Count what a pod asked for; the hot path."""
         row = self._rows.get(key)
         if row is None:

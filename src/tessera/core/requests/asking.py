@@ -141,7 +141,7 @@ def why_untouched(pod: Pod) -> str:
 # Demand: the GPUs that a pod asked for at first, and whether it is to get these
 
 
-class Result(IntEnum):
+class DemandResult(IntEnum):
     """What becomes of what was asked for."""
 
     UNMET = 0  # the pod gets something else, or waits for what no node offers
@@ -150,7 +150,7 @@ class Result(IntEnum):
 
 
 Label = tuple[str]  # a profile, `gpu` or `other`: as counters take it
-Demand = tuple[tuple[Label, Result, int], ...]  # with the number of devices
+Demand = tuple[tuple[Label, DemandResult, int], ...]  # with the number of devices
 
 
 def demand_of(
@@ -170,10 +170,10 @@ def demand_of(
         if is_any_gpu(resource) and isinstance(number, int) and 0 < number <= MOST_GPUS
     }
     if rejected:
-        return tuple((_label(name), Result.REJECTED, number) for name, number in asked.items())
+        return tuple((_label(name), DemandResult.REJECTED, number) for name, number in asked.items())
     others = {*replaced, *(short(old) for old, _ in recorded(record))}
     return tuple(
-        (_label(name), Result.UNMET if unmet or name in others else Result.GOT, number)
+        (_label(name), DemandResult.UNMET if unmet or name in others else DemandResult.GOT, number)
         for name, number in asked.items()
     )
 
