@@ -16,7 +16,7 @@ from tessera.cli.app import run
 from tessera.cli.doctor import _poll, exit_code
 from tessera.core.devices.device import Device, Edits
 from tessera.doctor.examination import CHECKS
-from tessera.doctor.findings import Check, Finding, Result, Severity
+from tessera.doctor.findings import Check, CheckResult, Finding, Severity
 from tessera.doctor.gather import read_cdi
 from tessera.doctor.observations import Names, Observations
 from tessera.kube.errors import ApiError
@@ -99,7 +99,7 @@ def test_a_finding_never_stands_under_the_title_that_it_contradicts(monkeypatch,
     """A title says what should be so: it stands where that holds, or was not checked; a finding has the check's name."""
     (check,) = [one for one in CHECKS if one.name == "refused"]
     findings = (Finding(severity, "ReplicaSet team/web cannot create pods"),) if severity else ()
-    monkeypatch.setattr(doctor, "examine", lambda *_, **__: [Result(check, findings)])
+    monkeypatch.setattr(doctor, "examine", lambda *_, **__: [CheckResult(check, findings)])
     run(["doctor", "--check", "cdi"])
     assert capsys.readouterr().out.splitlines()[0] == line
 
@@ -243,8 +243,8 @@ def test_before_an_uninstall(bundle: bytes, tmp_path: Path, capsys):
 def test_exit_code_says_how_it_is(severities: list[str], code: int):
     """0 well, 1 problems, 3 could not run; what is known to be wrong comes first."""
     check = Check("x", "X", (), lambda seen: iter(()))
-    results = [Result(check, (Finding(Severity(one), "…"),)) for one in severities]
-    assert exit_code([Result(check, ()), *results]) == code
+    results = [CheckResult(check, (Finding(Severity(one), "…"),)) for one in severities]
+    assert exit_code([CheckResult(check, ()), *results]) == code
 
 
 class _Mending:
@@ -253,10 +253,10 @@ class _Mending:
     def __init__(self, looks: int) -> None:
         self.looks = looks
 
-    def judge(self, seen: Observations) -> list[Result]:
+    def judge(self, seen: Observations) -> list[CheckResult]:
         self.looks -= 1
         found = () if self.looks <= 0 else (Finding(Severity.PROBLEM, "not yet"),)
-        return [Result(Check("x", "X", (), lambda seen: iter(())), found)]
+        return [CheckResult(Check("x", "X", (), lambda seen: iter(())), found)]
 
     async def get(self, path: str, query: object = None) -> bytes:
         raise ApiError(403, "Forbidden", "no")
@@ -276,7 +276,7 @@ def test_wait_polls_until_all_is_well(looks: int, wait: float | None, failed: bo
     """`--wait` looks again every two seconds until all is well, and at most for so long."""
     cluster = _Mending(looks)
 
-    async def look() -> tuple[list[Result], int]:
+    async def look() -> tuple[list[CheckResult], int]:
         clock = FakeClock(auto=True)
         results = await _poll(cluster, Names(), cluster.judge, wait, clock)  # type: ignore[arg-type]
         return results, len(clock.slept)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tessera.doctor.examination import examine
-from tessera.doctor.findings import Finding, Result
+from tessera.doctor.findings import CheckResult, Finding
 from tessera.doctor.gather import Observer
 from tessera.doctor.observations import Names
 from tessera.kube.access.cluster import Cluster, ServerAddress
@@ -140,7 +140,7 @@ def refusing(code: int, message: str) -> Callable[..., Any]:
 class Examined:
     """What the doctor found, by check."""
 
-    def __init__(self, results: list[Result]) -> None:
+    def __init__(self, results: list[CheckResult]) -> None:
         self.results = {result.check.name: result for result in results}
 
     @property

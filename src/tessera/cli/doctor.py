@@ -14,7 +14,7 @@ from tessera.cli.common.output import Output, Style, output_option, warn
 from tessera.core.errors import InvalidInput
 from tessera.core.text import number_of
 from tessera.doctor.examination import BEFORE_UNINSTALL, CHECKS, examine
-from tessera.doctor.findings import Result, Severity, State
+from tessera.doctor.findings import CheckResult, Severity, State
 from tessera.doctor.gather import Observer, read_cdi
 from tessera.doctor.observations import Names, Observations
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -95,7 +95,7 @@ def command(
     if unknown := set(only) - set(known):
         raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {', '.join(known)}")
 
-    def judge(seen: Observations) -> list[Result]:
+    def judge(seen: Observations) -> list[CheckResult]:
         seen = _with_cdi(seen, cdi_dir, state_dir)
         return list(examine(seen, only, before_uninstall=before_uninstall))
 
@@ -111,7 +111,7 @@ def command(
     return exit_code(results)
 
 
-def exit_code(results: Sequence[Result]) -> int:
+def exit_code(results: Sequence[CheckResult]) -> int:
     """0 where all is well, 1 where something does not work, 3 where nothing is known to be wrong, and not all is known."""
     if any(result.failed for result in results):
         return _PROBLEMS
@@ -121,10 +121,10 @@ def exit_code(results: Sequence[Result]) -> int:
 async def _poll(
     client: Client,
     names: Names,
-    judge: Callable[[Observations], list[Result]],
+    judge: Callable[[Observations], list[CheckResult]],
     wait: float | None,
     clock: Clock = SYSTEM_CLOCK,
-) -> list[Result]:
+) -> list[CheckResult]:
     """Poll once; or, where there is time to wait, until all is well."""
     end = clock.now() + (wait or 0.0)
     while True:
@@ -151,7 +151,7 @@ def _with_cdi(seen: Observations, cdi_dir: Path | None, state_dir: Path) -> Obse
     return replace(seen, cdi=files, devices=devices)
 
 
-def _lines(results: Sequence[Result], style: Style) -> Iterator[str]:
+def _lines(results: Sequence[CheckResult], style: Style) -> Iterator[str]:
     for result in results:
         if not result.findings:
             yield f"{style.good('ok     ')}  {result.check.title}"
@@ -173,7 +173,7 @@ def _lines(results: Sequence[Result], style: Style) -> Iterator[str]:
     yield ", ".join(filter(None, counted)) + "." if any(counted) else "Nothing is wrong."
 
 
-def _document(result: Result) -> dict[str, object]:
+def _document(result: CheckResult) -> dict[str, object]:
     return {
         "check": result.check.name,
         "title": result.check.title,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tessera.doctor.checks import calls, certificates, dra, free, layouts, nodes, pods, uninstall, webhook
-from tessera.doctor.findings import Check, Finding, Result, grouped, note, short, unseen
+from tessera.doctor.findings import Check, CheckResult, Finding, grouped, note, short, unseen
 from tessera.doctor.observations import Observations
 
 # name, question, what must have been seen to answer it, who answers it
@@ -46,12 +46,12 @@ BEFORE_UNINSTALL: Final = tuple(Check(*row) for row in (
 
 def examine(
     seen: Observations, only: Collection[str] = (), *, before_uninstall: bool = False
-) -> Iterator[Result]:
+) -> Iterator[CheckResult]:
     """Make every check, or only some, as far as what was seen allows; or those that matter before an uninstall."""
     told: set[str] = set()  # what is left out is said once, by the first check that misses it
     for check in BEFORE_UNINSTALL if before_uninstall else CHECKS:
         if not only or check.name in only:
-            yield Result(check, tuple(grouped(_findings(check, seen, told))))
+            yield CheckResult(check, tuple(grouped(_findings(check, seen, told))))
 
 
 def _findings(check: Check, seen: Observations, told: set[str]) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """A check and what it found; nothing is good news."""
 
     check: Check
