@@ -29,7 +29,7 @@ from tessera.node.metrics import DraMetrics
 from tessera.node.sources.cutting import jobs
 from tessera.node.sources.cutting.jobs import Job
 from tessera.node.sources.cutting.on_demand import OnDemandSource
-from tessera.node.sources.cutting.port import Refused
+from tessera.node.sources.cutting.port import DriverRefused
 from tessera.node.sources.nvml import NvmlSource
 from tessera.protocol.configuration.devices import NvmlCards
 from tessera.protocol.kubelet.dra_messages import ClaimName
@@ -303,7 +303,7 @@ def test_fault_50_where_nvml_refuses_the_card_is_as_before(tmp_path: Path) -> No
 
         def refuse(name: str, number: int) -> None:
             if name == "create_compute":
-                raise Refused("nvmlGpuInstanceCreateComputeInstance: Insufficient Resources")
+                raise DriverRefused("nvmlGpuInstanceCreateComputeInstance: Insufficient Resources")
 
         card.fault = refuse
         with pytest.raises(CannotPrepare, match=f"{TWO} cannot be cut: card 0: nvmlGpuInstanceCreate"):
@@ -333,7 +333,7 @@ def test_fault_50_what_nvml_refuses_for_one_claim_does_not_keep_others(tmp_path:
 
         def refuse(instance: Instance) -> int:
             if instance.size == 2:
-                raise Refused("nvmlDeviceCreateGpuInstanceWithPlacement: Insufficient Resources")
+                raise DriverRefused("nvmlDeviceCreateGpuInstanceWithPlacement: Insufficient Resources")
             return create(instance)
 
         card.create = refuse  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import Instance, within_limits
 from tessera.core.mig.product import product_named
 from tessera.node.sources.cutting.journal import Journal
-from tessera.node.sources.cutting.port import InUse, NeedsReset, Refused
+from tessera.node.sources.cutting.port import DriverRefused, InUse, NeedsReset
 from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice
 from tessera.node.sources.nvml_library import NvmlEvent
 
@@ -100,7 +100,7 @@ class FakeCard:
         with self._calling("create"):
             assert self.mig
             if not fits(self.product, [one for one, _ in self.instances.values()], instance):
-                raise Refused("nvmlDeviceCreateGpuInstanceWithPlacement: Insufficient Resources")
+                raise DriverRefused("nvmlDeviceCreateGpuInstanceWithPlacement: Insufficient Resources")
             return self._new(instance)
 
     def create_compute(self, gpu_instance: int) -> None:
@@ -132,7 +132,7 @@ class FakeCard:
         self.calls.append(name)
         number = len(self.calls)
         if self.lost:
-            raise Refused(f"{name}: {self.lost}")
+            raise DriverRefused(f"{name}: {self.lost}")
         self.fault(name, number)
         yield
         if name not in ("modes", "made"):  # after a look is before the next call

@@ -13,7 +13,7 @@ from tessera.core.mig.placement import Instance, Wish, every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, ResetNeeded, cut
 from tessera.node.sources.cutting.journal import Journal, Lock
-from tessera.node.sources.cutting.port import Refused
+from tessera.node.sources.cutting.port import DriverRefused
 from tests.examples import examples
 from tests.node.sources.cutting.fake import H200, FakeCard, Killed, MemoryJournal, fits
 
@@ -76,7 +76,7 @@ def test_where_nvml_refuses_what_was_there_before_is_put_back(name: str) -> None
 
     def refuse(called: str, number: int) -> None:
         if called == name and number > 0 and next(numbers) == 2:
-            raise Refused(f"{name}: Insufficient Resources")
+            raise DriverRefused(f"{name}: Insufficient Resources")
 
     card.fault = refuse
     goal = Cut(layout("2g.35gb@0", *[f"1g.18gb@{n}" for n in range(2, 7)]))
@@ -93,7 +93,7 @@ def test_what_cannot_be_put_back_is_said_and_stays_in_the_journal() -> None:
 
     def refuse(called: str, number: int) -> None:
         if called == "create":
-            raise Refused("create: Unknown Error")
+            raise DriverRefused("create: Unknown Error")
 
     card.fault = refuse
     outcome = cut(order(card, SEVEN), card, journal)
@@ -182,7 +182,7 @@ def refusing_once(call: str) -> Callable[[str, int], None]:
 
     def fault(name: str, number: int) -> None:
         if name == call and number > 0 and next(numbers) == 0:
-            raise Refused(f"{name}: Unknown Error")
+            raise DriverRefused(f"{name}: Unknown Error")
 
     return fault
 
@@ -255,12 +255,12 @@ def test_fault_50_refused_at_every_call() -> None:
 
             def fault(name: str, number: int, at: int = at) -> None:
                 if number == at:
-                    raise Refused(f"{name}: Unknown Error")
+                    raise DriverRefused(f"{name}: Unknown Error")
 
             card.fault = fault
             try:
                 outcome = cut(order(start, goal, held), card, journal)
-            except Refused:  # before the first change: the card does not answer
+            except DriverRefused:  # before the first change: the card does not answer
                 assert (card.cut, journal.cards) == (before, {})
                 continue
             assert kept.items() <= card.instances.items()

@@ -19,7 +19,7 @@ from tessera.core.mig.layout import Strategy
 from tessera.node.metrics import Metrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.cutting.port import Never, Refused
+from tessera.node.sources.cutting.port import DriverRefused, Never
 from tessera.node.sources.cutting.source import CutSource
 from tessera.node.sources.layout import LayoutStatus, State
 from tessera.node.sources.nvml import NvmlSource
@@ -198,7 +198,7 @@ def test_fault_50_nvml_refuses(tmp_path: Path) -> None:
     async def story() -> None:
         def refuse(name: str, number: int) -> None:
             if name == "create" and number > 0 and next(creations) == 2:
-                raise Refused("nvmlDeviceCreateGpuInstanceWithPlacement: Unknown Error")
+                raise DriverRefused("nvmlDeviceCreateGpuInstanceWithPlacement: Unknown Error")
 
         creations = count()
 
@@ -221,11 +221,11 @@ def test_fault_50_nvml_refuses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("refusal", "delays"),
-    [(Refused, [60, 120, 240, 480, 960, 1800, 1800]), (Never, [])],
+    [(DriverRefused, [60, 120, 240, 480, 960, 1800, 1800]), (Never, [])],
     ids=["passing", "lasting"],
 )
 def test_fault_50_what_nvml_refused_is_tried_again(
-    tmp_path: Path, refusal: type[Refused], delays: list[int], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, refusal: type[DriverRefused], delays: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a minute, then ever more seldom, at last every half an hour; not what it would refuse every time."""
 
@@ -254,7 +254,7 @@ def test_fault_50_what_nvml_refused_is_tried_again(
         card.fault = lambda name, number: None
         for _ in range(40):
             await node.poll(60)
-        if refusal is Refused:
+        if refusal is DriverRefused:
             assert node.source.status == SUCCESS
             assert node.offered == {"mig-1g.18gb": 7}
         else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tessera.core.mig.cutting import Cut, Made, Steps, steps
 from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.journal import Journal
-from tessera.node.sources.cutting.port import InUse, NeedsReset, Never, Refused, Writer
+from tessera.node.sources.cutting.port import DriverRefused, InUse, NeedsReset, Never, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def cut(order: Order, card: Writer, journal: Journal) -> Outcome:
     except NeedsReset:
         journal.end(order.card)
         return ResetNeeded(_reset(on=goal.mig))
-    except Refused as error:
+    except DriverRefused as error:
         return _put_back(work, before, journal, error)
     journal.end(order.card)
     return Busy("; ".join(work.busy.values())) if work.busy else Done()
@@ -89,11 +89,11 @@ def _reset(*, on: bool) -> str:
     )
 
 
-def _put_back(work: "_Cut", before: Cut, journal: Journal, error: Refused) -> Outcome:
+def _put_back(work: "_Cut", before: Cut, journal: Journal, error: DriverRefused) -> Outcome:
     work.busy.clear()
     try:
         work.carry_out(before)
-    except Refused as worse:
+    except DriverRefused as worse:
         return Failed(f"{error}; what was there before could not be put back: {worse}")
     if work.busy:
         stuck = "; ".join(work.busy.values())
@@ -129,7 +129,7 @@ class _Cut:
                 card.create_compute(number)
             left = self.steps(goal, card.made())
             if left:
-                raise Refused(f"the card is not as it was cut: {_said(left)}")
+                raise DriverRefused(f"the card is not as it was cut: {_said(left)}")
         if now and not goal.mig and not card.made():
             card.switch(on=False)
 

@@ -14,7 +14,7 @@ from tessera.core.mig.cutting import Cut
 from tessera.node.polling import either
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, cut
 from tessera.node.sources.cutting.journal import Journal, Lock
-from tessera.node.sources.cutting.port import Driver, Refused
+from tessera.node.sources.cutting.port import Driver, DriverRefused
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Job:
         try:
             with self._driver.open(self.order.card, self._note) as card:
                 outcome = cut(self.order, card, self._journal)
-        except Refused as error:
+        except DriverRefused as error:
             outcome = Busy(str(error))  # nothing was changed: the card does not answer
         except Exception as error:
             log.exception("the cut of card %s ended with an error", self.order.card)

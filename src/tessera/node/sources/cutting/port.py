@@ -18,24 +18,24 @@ from tessera.node.sources.nvml_card import NvmlCard
 log = logging.getLogger(__name__)
 
 
-class Refused(TesseraError):
+class DriverRefused(TesseraError):
     """NVML does not do what was asked, in its words."""
 
 
-class InUse(Refused):
+class InUse(DriverRefused):
     """Some program uses the card or the instance."""
 
 
-class Never(Refused):
+class Never(DriverRefused):
     """The card, the driver or our rights do not allow it: the same would be refused again."""
 
 
-class NeedsReset(Refused):
+class NeedsReset(DriverRefused):
     """The card does it only after a reset or a reboot."""
 
 
 class Writer(Protocol):
-    """One card that is open for changes. Every method may raise `Refused`, and may hang."""
+    """One card that is open for changes. Every method may raise `DriverRefused`, and may hang."""
 
     def modes(self) -> tuple[bool, bool]:
         """Whether MIG is on now, and whether it will be after a reset."""
@@ -93,7 +93,7 @@ class Products:
         for uuid, answer in (await asyncio.to_thread(self._asker.ask, new) if new else {}).items():
             try:
                 learned[uuid] = answer.result()
-            except Refused as error:
+            except DriverRefused as error:
                 log.warning("card %s: NVML does not say how it can be cut: %s", uuid, error)
         self.known |= learned
         return learned
