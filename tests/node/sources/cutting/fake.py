@@ -9,7 +9,7 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import Instance, within_limits
 from tessera.core.mig.product import product_named
 from tessera.node.sources.cutting.journal import Journal
-from tessera.node.sources.cutting.port import DriverRefused, InUse, NeedsReset
+from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset
 from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice
 from tessera.node.sources.nvml_library import NvmlEvent
 
@@ -83,7 +83,7 @@ class FakeCard:
     def switch(self, *, on: bool) -> None:
         with self._calling("switch"):
             if self.busy or self.instances:
-                raise InUse("nvmlDeviceSetMigMode: In use by another client")
+                raise CardInUse("nvmlDeviceSetMigMode: In use by another client")
             if self.reset_needed:
                 self.after_reset = on
                 raise NeedsReset("nvmlDeviceSetMigMode: the card must be reset")
@@ -111,13 +111,13 @@ class FakeCard:
     def destroy_compute(self, gpu_instance: int, compute_instance: int) -> None:
         with self._calling("destroy_compute"):
             if gpu_instance in self.in_use:
-                raise InUse("nvmlComputeInstanceDestroy: In use by another client")
+                raise CardInUse("nvmlComputeInstanceDestroy: In use by another client")
             self.instances[gpu_instance][1].remove(compute_instance)
 
     def destroy(self, gpu_instance: int) -> None:
         with self._calling("destroy"):
             if self.instances[gpu_instance][1]:
-                raise InUse("nvmlGpuInstanceDestroy: In use by another client")
+                raise CardInUse("nvmlGpuInstanceDestroy: In use by another client")
             del self.instances[gpu_instance]
 
     def _new(self, instance: Instance) -> int:

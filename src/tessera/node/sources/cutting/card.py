@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tessera.core.mig.cutting import Cut, Made, Steps, steps
 from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.journal import Journal
-from tessera.node.sources.cutting.port import DriverRefused, InUse, NeedsReset, Never, Writer
+from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset, Never, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _put_back(work: "_Cut", before: Cut, journal: Journal, error: DriverRefused)
         stuck = "; ".join(work.busy.values())
         return Failed(f"{error}; what was there before could not be put back whole: {stuck}")
     journal.end(work.order.card)
-    return Busy(str(error)) if isinstance(error, InUse) else Failed(str(error), isinstance(error, Never))
+    return Busy(str(error)) if isinstance(error, CardInUse) else Failed(str(error), isinstance(error, Never))
 
 
 class _Cut:
@@ -144,7 +144,7 @@ class _Cut:
         try:
             for number in one.computes:
                 self._card.destroy_compute(one.id, number)
-        except InUse as error:
+        except CardInUse as error:
             self.busy[one.id] = f"{one.instance}: {error}"
         return one.id not in self.busy
 
@@ -153,7 +153,7 @@ class _Cut:
             return
         try:
             self._card.destroy(one.id)
-        except InUse as error:
+        except CardInUse as error:
             self.busy[one.id] = f"{one.instance}: {error}"
 
 

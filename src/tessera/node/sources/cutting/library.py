@@ -10,7 +10,7 @@ from tessera.core.mig.cutting import Made
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
-from tessera.node.sources.cutting.port import DriverRefused, InUse, NeedsReset, Never
+from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset, Never
 
 _COMPUTE_PROFILE: Final = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
 # By the names of nvidia-ml-py: what the card, the driver or the privilege of our container does not allow
@@ -59,7 +59,7 @@ class _Calls:
         try:
             return getattr(self.lib, name)(*arguments)
         except self.lib.NVMLError as error:
-            kind = InUse if error.value == self.lib.NVML_ERROR_IN_USE else DriverRefused
+            kind = CardInUse if error.value == self.lib.NVML_ERROR_IN_USE else DriverRefused
             if error.value in [getattr(self.lib, f"NVML_ERROR_{one}") for one in _NEVER]:
                 kind = Never
             raise kind(f"{name}: {error}") from error
@@ -103,7 +103,7 @@ class NvmlWriter:
         if status == self._lib.NVML_ERROR_RESET_REQUIRED:
             raise NeedsReset("nvmlDeviceSetMigMode: the card must be reset")
         if status == self._lib.NVML_ERROR_IN_USE:
-            raise InUse("nvmlDeviceSetMigMode: in use by another client")
+            raise CardInUse("nvmlDeviceSetMigMode: in use by another client")
         if status != self._lib.NVML_SUCCESS:
             raise DriverRefused(f"nvmlDeviceSetMigMode: {self._lib.NVMLError(status)}")
 

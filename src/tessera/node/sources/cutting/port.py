@@ -22,7 +22,7 @@ class DriverRefused(TesseraError):
     """NVML does not do what was asked, in its words."""
 
 
-class InUse(DriverRefused):
+class CardInUse(DriverRefused):
     """Some program uses the card or the instance."""
 
 
