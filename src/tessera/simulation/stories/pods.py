@@ -34,13 +34,13 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """The pod is not admitted, and the message has these words."""
 
     words: tuple[str, ...]
 
 
-Ending = Runs | Waits | Refused
+Ending = Runs | Waits | Rejected
 
 
 def annotations_of(pod: Document | None) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def claimed_counts(pod: Document, results: Iterable[str]) -> dict[str, dict[str,
 
 
 def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:
-    if not isinstance(ends, Refused):
+    if not isinstance(ends, Rejected):
         return ("expected the pod to be admitted, but it was refused",)
     return tuple(f'expected the message to contain "{words}"' for words in ends.words if words not in message)
 
@@ -95,7 +95,7 @@ def pod_wrong(
 
     Without kubelets, a pod that has its node counts as running, and holds no devices but those of claims.
     """
-    if isinstance(ends, Refused):
+    if isinstance(ends, Rejected):
         return ("expected the pod to be refused, but it was admitted",)
     wrong: list[str] = []
     record = annotations_of(pod).get(RECORD_ANNOTATION, "")

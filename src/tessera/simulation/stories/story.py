@@ -11,7 +11,7 @@ from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.rollouts import Result
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories import scenes
-from tessera.simulation.stories.pods import Counts, Ending, Refused, pod_wrong, refusal_wrong
+from tessera.simulation.stories.pods import Counts, Ending, Rejected, pod_wrong, refusal_wrong
 from tessera.simulation.stories.scenes import PodEnded, Scene
 from tessera.simulation.stories.stage import Stage, offered
 
@@ -243,7 +243,7 @@ async def _ended(written: Document, ends: Ending, stage: Stage, warnings: tuple[
         wrong = pod_wrong(ends, pod, claimed, kubelets=stage.kubelets)
         return PodEnded(written, pod, warnings=warnings, claimed=claimed, wrong=wrong)
 
-    ended = await stage.until(look, lambda one: isinstance(ends, Refused) or not one.wrong)
+    ended = await stage.until(look, lambda one: isinstance(ends, Rejected) or not one.wrong)
     seen = await stage.backstage.seen(namespace, name) if ended.phase == "Running" else {}
     return replace(ended, reason=stage.backstage.reason(namespace, name), seen=seen)
 

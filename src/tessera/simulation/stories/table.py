@@ -12,7 +12,7 @@ from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.protocol.configuration.webhook import EXAMPLE
 from tessera.simulation.control_plane.store import Document
-from tessera.simulation.stories.pods import Refused, Runs, Waits
+from tessera.simulation.stories.pods import Rejected, Runs, Waits
 from tessera.simulation.stories.story import (
     Act,
     Annotate,
@@ -121,7 +121,7 @@ STORIES: Final = (
         "No node has a GPU. The pod's owner sees it at once, with the request and what the nodes offer.",
         (
             Nodes({"cpu": {}}),
-            Submit(asks("infer", TWO), Refused((f"asked for {TWO}: 1", "tried gpu", "no GPU at all"))),
+            Submit(asks("infer", TWO), Rejected((f"asked for {TWO}: 1", "tried gpu", "no GPU at all"))),
         ),
     ),
     Story(
