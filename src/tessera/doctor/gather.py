@@ -28,7 +28,14 @@ from tessera.diagnosis.gather import (
     put_free,
 )
 from tessera.diagnosis.reading import Reader, read_controller
-from tessera.doctor.observations import DynamicAllocation, Names, Observations, Refusal, Scheduler, Served
+from tessera.doctor.observations import (
+    DynamicAllocation,
+    FailedCreate,
+    Names,
+    Observations,
+    Scheduler,
+    Served,
+)
 from tessera.doctor.trial import tried
 from tessera.inventory.presence import DRIVERS, Presences, drivers_of, webhook_of
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -286,9 +293,9 @@ class Observer:
 
     # Pods that a webhook did not let controllers create
 
-    async def _refusals(self) -> tuple[Refusal, ...]:
+    async def _refusals(self) -> tuple[FailedCreate, ...]:
         """The refusals, and whether those controllers are still there."""
-        found: list[Refusal] = []
+        found: list[FailedCreate] = []
         with self._reader.reading("refusals"):
             query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
             page = decode_list(await self._client.get(FAILED_CREATES.path, query))
@@ -301,7 +308,7 @@ class Observer:
                 key = about.kind, about.namespace, about.name
                 if key not in owners:
                     owners[key] = await self._owner(about) if len(owners) < _MOST_OWNERS else (None, False)
-                found.append(Refusal(event, *owners[key]))
+                found.append(FailedCreate(event, *owners[key]))
         return tuple(found)
 
     async def _owner(self, about: ObjectReference) -> tuple[Workload | None, bool]:

@@ -58,7 +58,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FailedCreate:
     """An event that says that a controller could not create a pod, and that controller as it is now."""
 
     event: EventIn
@@ -148,7 +148,7 @@ class Observations:
     cluster: Evidence = field(default_factory=Evidence)  # by which pods are judged
     namespaces: tuple[Namespace, ...] = ()
     pods: tuple[SeenPod, ...] = ()  # those without a node, and those with a claim
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[FailedCreate, ...] = ()
     plugins: tuple[Workload, ...] = ()  # DaemonSets of the device plugin
     plugin_pods: tuple[PodIn, ...] = ()
     plugin_configs: Mapping[str, str] = field(

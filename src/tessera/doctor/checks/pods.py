@@ -13,7 +13,7 @@ from tessera.diagnosis.nodes import Lack
 from tessera.diagnosis.targets import KINDS
 from tessera.diagnosis.waiting import Cause, WaitReason
 from tessera.doctor.findings import MOST_ALIKE, Finding, Severity, not_applicable, problem, short
-from tessera.doctor.observations import Observations, Refusal
+from tessera.doctor.observations import FailedCreate, Observations
 from tessera.protocol.kubernetes.controllers import RECENT, denial_in
 
 _MOST_NAMED: Final = 3  # pods in one sentence
@@ -107,7 +107,7 @@ def refused(seen: Observations) -> Iterator[Finding]:
             )
 
 
-def _is_over(refusal: Refusal, now: float) -> bool:
+def _is_over(refusal: FailedCreate, now: float) -> bool:
     """Whether it is history: the controller is gone, wants no more pods than it has, or has long stopped trying."""
     last = refusal.event.last_seen
     owner = refusal.owner
