@@ -9,7 +9,7 @@ import pytest
 
 from tessera.diagnosis.evidence import Evidence, SeenPod, diagnosis_inventory
 from tessera.doctor.checks import dra, webhook
-from tessera.doctor.observations import DynamicAllocation, Observations, Scheduler
+from tessera.doctor.observations import DynamicAllocation, Observations, SchedulerPod
 from tessera.inventory.presence import Presences, drivers_of
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
@@ -188,11 +188,11 @@ def test_counters_on_many_nodes(nodes: int, minor: str, expected: list[tuple[str
     ] == expected
 
 
-def _config(plugins: Any, profile: str = "s") -> Scheduler:
+def _config(plugins: Any, profile: str = "s") -> SchedulerPod:
     text = json.dumps(
         {"kind": "KubeSchedulerConfiguration", "profiles": [{"schedulerName": profile, "plugins": plugins}]}
     )
-    return Scheduler("s-0", "/etc/s/config.yaml", text)
+    return SchedulerPod("s-0", "/etc/s/config.yaml", text)
 
 
 _LOW = "scheduler s-0, profile s: DynamicResources has weight {}, so an emptier node"
@@ -202,12 +202,12 @@ _LOW = "scheduler s-0, profile s: DynamicResources has weight {}, so an emptier 
     ("scheduler", "minor", "expected"),
     [
         (None, "36", ("unseen", "the scheduler's configuration is not seen: it is no pod in kube-system")),
-        (Scheduler("s-0"), "36", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 2,")),
-        (Scheduler("s-0"), "34", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 0,")),
-        (Scheduler("s-0", "/etc/kubernetes/s.yaml"), "36", ("unseen", "the configuration of scheduler s-0 is not seen: /etc/kubernetes/s.yaml lies on its node")),
-        (Scheduler("s-0", "/s.yaml", "profiles: 7"), "36", ("unseen", "the configuration of scheduler s-0 cannot be read: profiles: ")),
-        (Scheduler("s-0", "/s.yaml", "["), "36", ("unseen", "the configuration of scheduler s-0 cannot be read: ")),
-        (Scheduler("s-0", "/s.yaml", ""), "36", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 2,")),
+        (SchedulerPod("s-0"), "36", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 2,")),
+        (SchedulerPod("s-0"), "34", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 0,")),
+        (SchedulerPod("s-0", "/etc/kubernetes/s.yaml"), "36", ("unseen", "the configuration of scheduler s-0 is not seen: /etc/kubernetes/s.yaml lies on its node")),
+        (SchedulerPod("s-0", "/s.yaml", "profiles: 7"), "36", ("unseen", "the configuration of scheduler s-0 cannot be read: profiles: ")),
+        (SchedulerPod("s-0", "/s.yaml", "["), "36", ("unseen", "the configuration of scheduler s-0 cannot be read: ")),
+        (SchedulerPod("s-0", "/s.yaml", ""), "36", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 2,")),
         (_config({}), "36", ("note", _LOW.format(2))),
         (_config({"score": {"enabled": [{"name": "DynamicResources", "weight": 15}]}}), "36", ("note", _LOW.format(15))),
         (_config({"score": {"enabled": [{"name": "DynamicResources", "weight": 16}]}}), "36", None),
@@ -217,7 +217,7 @@ _LOW = "scheduler s-0, profile s: DynamicResources has weight {}, so an emptier 
     ],
 )  # fmt: skip
 def test_the_weight_of_alternatives(
-    scheduler: Scheduler | None, minor: str, expected: tuple[str, str] | None
+    scheduler: SchedulerPod | None, minor: str, expected: tuple[str, str] | None
 ) -> None:
     """Where the scheduler's configuration can be read its weight is judged, where it cannot that is said."""
     slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
@@ -245,7 +245,7 @@ TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
 FELL = "2g.20gb->1g.10gb"
 _TWENTY = {"score": {"enabled": [{"name": "DynamicResources", "weight": 20}]}}
 WEIGHTS = {
-    "low": Scheduler("s", ""),
+    "low": SchedulerPod("s", ""),
     "enough": _config(_TWENTY, "default-scheduler"),
     "another's": _config(_TWENTY),
 }

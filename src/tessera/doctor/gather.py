@@ -33,7 +33,7 @@ from tessera.doctor.observations import (
     FailedCreate,
     Names,
     Observations,
-    Scheduler,
+    SchedulerPod,
     Served,
 )
 from tessera.doctor.trial import tried
@@ -280,7 +280,7 @@ class Observer:
             free=inventory.dra.free(nodes),
         )
 
-    async def _schedulers(self) -> tuple[Scheduler, ...]:
+    async def _schedulers(self) -> tuple[SchedulerPod, ...]:
         """The schedulers that are pods, and their configuration where it lies in a ConfigMap."""
         path = path_of("v1", "pods", namespace=_SYSTEM)
         found = []
@@ -288,7 +288,7 @@ class Observer:
             file = pod.option("--config") or ""
             name, key = pod.config_map_of(file) or (None, "")
             text = await self._config_map("schedulers", _SYSTEM, name, key)
-            found.append(Scheduler(pod.metadata.name, file, text))
+            found.append(SchedulerPod(pod.metadata.name, file, text))
         return tuple(found)
 
     # Pods that a webhook did not let controllers create

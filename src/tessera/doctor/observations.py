@@ -79,7 +79,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduler:
+class SchedulerPod:
     """A scheduler that is a pod."""
 
     pod: str
@@ -98,7 +98,7 @@ class DynamicAllocation:
     drivers: tuple[Workload, ...] = ()  # DaemonSets of Tessera's driver
     driver_pods: tuple[PodIn, ...] = ()
     alternatives: tuple[str, ...] = ()  # claims, and templates of claims, that ask for "this, else that"
-    schedulers: tuple[Scheduler, ...] = ()
+    schedulers: tuple[SchedulerPod, ...] = ()
     # driver and pool → a name that is there twice in it
     invalid: Mapping[PoolId, str] = field(default_factory=dict)
     # node → extended resource → devices that no claim holds

@@ -14,7 +14,7 @@ from tessera.core.requests.record import RECORD_ANNOTATION, recorded
 from tessera.core.text import first_of
 from tessera.doctor.checks.webhook import release_of
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
-from tessera.doctor.observations import Observations, Scheduler
+from tessera.doctor.observations import Observations, SchedulerPod
 from tessera.inventory.report import state_of
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
@@ -195,7 +195,7 @@ def _better(
                 break
 
 
-def _weights(one: Scheduler, seen: Observations) -> dict[str, int]:
+def _weights(one: SchedulerPod, seen: Observations) -> dict[str, int]:
     """What each profile makes the plugin's score count; `InvalidInput` where its configuration is not seen, or cannot be read."""
     default = _DEFAULT_WEIGHT if release_of(seen) >= _SCORED else 0
     if one.text is None and one.file:
