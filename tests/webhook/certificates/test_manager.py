@@ -28,7 +28,7 @@ from tessera.webhook.certificates.authorities import (
     write_authorities,
 )
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service
-from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, Move, RotationPolicy
+from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, RotationPolicy, RotationStep
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed, run_program
 from tessera.webhook.certificates.store import (
@@ -69,10 +69,10 @@ class Replica:
         log = log or quiet()
         self.manager = CertificateManager(store, signer, served, NAMES, log, policy, self.clock, keeps=keeps)
 
-    async def moves(self) -> list[Move]:
+    async def moves(self) -> list[RotationStep]:
         """Take steps until there is nothing to do."""
-        taken: list[Move] = []
-        while (move := await self.manager.look()) is not Move.REST:
+        taken: list[RotationStep] = []
+        while (move := await self.manager.look()) is not RotationStep.REST:
             taken.append(move)
             assert len(taken) < 20
         return taken
@@ -103,7 +103,7 @@ def test_first_start():
     async def main() -> Replica:
         replica = Replica(store)
         assert replica.manager.not_ready() == "the API server has not answered yet"
-        assert await replica.moves() == [Move.ESTABLISH, Move.PUBLISH, Move.SIGN]
+        assert await replica.moves() == [RotationStep.ESTABLISH, RotationStep.PUBLISH, RotationStep.SIGN]
         return replica
 
     replica = asyncio.run(main())
@@ -122,7 +122,11 @@ def test_an_empty_secret_is_filled():
 
     async def main() -> None:
         await store.create_secret({})
-        assert await Replica(store).moves() == [Move.ESTABLISH, Move.PUBLISH, Move.SIGN]
+        assert await Replica(store).moves() == [
+            RotationStep.ESTABLISH,
+            RotationStep.PUBLISH,
+            RotationStep.SIGN,
+        ]
 
     asyncio.run(main())
 
@@ -163,7 +167,7 @@ def test_fault_16_clock_jumps():
         before = names_in(store.bundle)
         jump(400 * DAY)
         assert replica.manager.not_ready() == "the certificate is not valid now"
-        assert await replica.moves() == [Move.SIGN, Move.INTRODUCE, Move.PUBLISH]
+        assert await replica.moves() == [RotationStep.SIGN, RotationStep.INTRODUCE, RotationStep.PUBLISH]
         assert replica.manager.not_ready() is None
         assert before < names_in(store.bundle)
         jump(50)
@@ -171,10 +175,10 @@ def test_fault_16_clock_jumps():
         jump(50)
         assert await replica.moves() == []
         jump(50)
-        assert await replica.moves() == [Move.PROMOTE, Move.SIGN]
+        assert await replica.moves() == [RotationStep.PROMOTE, RotationStep.SIGN]
         jump(7 * DAY + 7200 + 100)
         moves = await replica.moves()
-        assert moves == [Move.PUBLISH, Move.SIGN, Move.FORGET]
+        assert moves == [RotationStep.PUBLISH, RotationStep.SIGN, RotationStep.FORGET]
         assert not names_in(store.bundle) & before
         # and backwards, to before there was anything
         jump(-3000 * DAY)
@@ -182,7 +186,7 @@ def test_fault_16_clock_jumps():
         assert replica.manager.not_ready() in (None, "API servers may not trust the certificate yet")
         # and so far that every authority has ended
         jump(9000 * DAY)
-        assert (await replica.moves())[0] is Move.ESTABLISH
+        assert (await replica.moves())[0] is RotationStep.ESTABLISH
 
     asyncio.run(main())
 
@@ -237,7 +241,12 @@ def test_a_damaged_secret_is_set_aside_and_replaced(data, complaint):
         assert replica.manager.errors == 2
         assert replica.manager.not_ready() is None
         replica.clock.ahead += 100
-        assert await replica.moves() == [Move.SET_ASIDE, Move.ESTABLISH, Move.ADOPT, Move.PUBLISH]
+        assert await replica.moves() == [
+            RotationStep.SET_ASIDE,
+            RotationStep.ESTABLISH,
+            RotationStep.ADOPT,
+            RotationStep.PUBLISH,
+        ]
         found = store.secret.data
         assert {
             name.removeprefix("damaged-"): found[name] for name in found if name.startswith("damaged-")
@@ -255,7 +264,7 @@ def test_a_damaged_secret_is_set_aside_and_replaced(data, complaint):
         ):
             await replica.manager.look()
         store.secret = StoredSecret("emptied", {})
-        assert Move.ESTABLISH in await replica.moves()
+        assert RotationStep.ESTABLISH in await replica.moves()
 
     asyncio.run(main())
 
@@ -312,7 +321,7 @@ def test_fault_41_clock_of_one_replica_is_wrong(wrong):
         await good.manager.settle()
         assert good.manager.not_ready() is not None
         bad.clock.ahead = good.clock.ahead = 3
-        assert await bad.moves() == [Move.SIGN]
+        assert await bad.moves() == [RotationStep.SIGN]
         assert await good.moves() == []
 
     asyncio.run(main())
@@ -394,10 +403,10 @@ def test_replicas_that_only_read():
             replica.manager.not_ready()
             == "there is no certificate authority yet: `tessera certs run` makes it"
         )
-        assert await keeper.moves() == [Move.ESTABLISH, Move.PUBLISH]
+        assert await keeper.moves() == [RotationStep.ESTABLISH, RotationStep.PUBLISH]
         assert keeper.manager.not_ready() is None
         version = store.version
-        assert await replica.moves() == [Move.SIGN]
+        assert await replica.moves() == [RotationStep.SIGN]
         assert store.version == version
         assert accepted(replica.served, store.bundle) == ""
         assert await keeper.moves() == []
@@ -412,7 +421,7 @@ def test_replicas_that_only_read():
             assert b"\ngpu_webhook_certificate_keeper " + keeps + b"\n" in exposition(one.manager.metrics())
         # without the keeper a replica renews what it serves, as long as the authority lives
         replica.clock.ahead = store.ahead = 3 * DAY
-        assert await replica.moves() == [Move.SIGN]
+        assert await replica.moves() == [RotationStep.SIGN]
         replica.clock.ahead = store.ahead = 800 * DAY
         assert await replica.moves() == []
         assert replica.manager.not_ready() == "the certificate is not valid now"

@@ -15,8 +15,8 @@ from tessera.webhook.certificates.rotation import (
     Authority,
     Duty,
     Leaf,
-    Move,
     RotationPolicy,
+    RotationStep,
     Sightings,
     Situation,
     not_ready,
@@ -44,54 +44,54 @@ def bundle(*names: str) -> tuple[frozenset[str], ...]:
     ("authorities", "bundles", "leaf", "seen", "now", "move"),
     [
         # the beginning
-        (None, None, None, {}, 600, Move.ESTABLISH),
-        (None, bundle("now"), LEAF, {}, 600, Move.ESTABLISH),
-        (Authorities(NOW), None, None, {}, 590, Move.SIGN),
-        (Authorities(NOW), bundle(), None, {}, 590, Move.PUBLISH),
-        (Authorities(NOW), bundle("now"), None, {}, 590, Move.SIGN),
-        (Authorities(NOW), bundle("now"), LEAF, {}, 599, Move.REST),
+        (None, None, None, {}, 600, RotationStep.ESTABLISH),
+        (None, bundle("now"), LEAF, {}, 600, RotationStep.ESTABLISH),
+        (Authorities(NOW), None, None, {}, 590, RotationStep.SIGN),
+        (Authorities(NOW), bundle(), None, {}, 590, RotationStep.PUBLISH),
+        (Authorities(NOW), bundle("now"), None, {}, 590, RotationStep.SIGN),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 599, RotationStep.REST),
         # the bundle is kept right, in every webhook
-        (Authorities(NOW), bundle("now") + bundle(), LEAF, {}, 599, Move.PUBLISH),
-        (Authorities(NOW), bundle("now", UNREADABLE), LEAF, {}, 599, Move.PUBLISH),
-        (Authorities(NOW, NEXT), bundle("now"), LEAF, {}, 610, Move.PUBLISH),
-        (Authorities(NOW), bundle("now", "stray"), LEAF, {}, 599, Move.ADOPT),
-        (Authorities(NOW, None, (STRAY,), 590), bundle("now", "stray"), LEAF, {}, 599, Move.REST),
+        (Authorities(NOW), bundle("now") + bundle(), LEAF, {}, 599, RotationStep.PUBLISH),
+        (Authorities(NOW), bundle("now", UNREADABLE), LEAF, {}, 599, RotationStep.PUBLISH),
+        (Authorities(NOW, NEXT), bundle("now"), LEAF, {}, 610, RotationStep.PUBLISH),
+        (Authorities(NOW), bundle("now", "stray"), LEAF, {}, 599, RotationStep.ADOPT),
+        (Authorities(NOW, None, (STRAY,), 590), bundle("now", "stray"), LEAF, {}, 599, RotationStep.REST),
         # the leaf is renewed by the clock on the wall
-        (Authorities(NOW), bundle("now"), replace(LEAF, made=550), {}, 589, Move.REST),
-        (Authorities(NOW), bundle("now"), replace(LEAF, made=550), {}, 590, Move.SIGN),
-        (Authorities(NOW), bundle("now"), LEAF, {}, 700, Move.SIGN),
-        (Authorities(NOW), bundle("now"), replace(LEAF, not_before=600), {}, 599, Move.SIGN),
+        (Authorities(NOW), bundle("now"), replace(LEAF, made=550), {}, 589, RotationStep.REST),
+        (Authorities(NOW), bundle("now"), replace(LEAF, made=550), {}, 590, RotationStep.SIGN),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 700, RotationStep.SIGN),
+        (Authorities(NOW), bundle("now"), replace(LEAF, not_before=600), {}, 599, RotationStep.SIGN),
         # an authority is made in time, published, seen long enough, and only then used
-        (Authorities(NOW), bundle("now"), LEAF, {}, 600, Move.INTRODUCE),
-        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 9.9}, 610, Move.REST),
-        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 10}, 610, Move.PROMOTE),
-        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 9.9}, 611, Move.REST),
-        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 10}, 611, Move.SIGN),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 600, RotationStep.INTRODUCE),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 9.9}, 610, RotationStep.REST),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 10}, 610, RotationStep.PROMOTE),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 9.9}, 611, RotationStep.REST),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 10}, 611, RotationStep.SIGN),
         # unless there is nothing to lose
-        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 690, Move.SIGN),
-        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 700, Move.SIGN),
-        (Authorities(NEXT), bundle("next"), LEAF, {}, 611, Move.SIGN),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 690, RotationStep.SIGN),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 700, RotationStep.SIGN),
+        (Authorities(NEXT), bundle("next"), LEAF, {}, 611, RotationStep.SIGN),
         # what retires is dropped when no leaf of it can be valid
         (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
-         {}, 714, Move.REST),
+         {}, 714, RotationStep.REST),
         (Authorities(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
-         {}, 714, Move.PUBLISH),
+         {}, 714, RotationStep.PUBLISH),
         (Authorities(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
-         {}, 719, Move.REST),
+         {}, 719, RotationStep.REST),
         (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
-         {}, 719, Move.REST),
+         {}, 719, RotationStep.REST),
         (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
-         {}, 720, Move.PUBLISH),
+         {}, 720, RotationStep.PUBLISH),
         (Authorities(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
-         {}, 720, Move.FORGET),
+         {}, 720, RotationStep.FORGET),
         # an authority that can sign no more
-        (Authorities(NOW), bundle("now"), LEAF, {}, 1100, Move.ESTABLISH),
-        (Authorities(NOW), bundle("now"), LEAF, {}, 99, Move.ESTABLISH),
-        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1100, Move.PROMOTE),
-        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1600, Move.ESTABLISH),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 1100, RotationStep.ESTABLISH),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 99, RotationStep.ESTABLISH),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1100, RotationStep.PROMOTE),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1600, RotationStep.ESTABLISH),
         # a rotation that was begun and left
         (Authorities(Authority("now", 600, 1600), Authority("next", 0, 1000)), bundle("now", "next"),
-         replace(LEAF, not_after=999), {}, 610, Move.INTRODUCE),
+         replace(LEAF, not_after=999), {}, 610, RotationStep.INTRODUCE),
     ],
 )  # fmt: skip
 def test_plan(authorities, bundles, leaf, seen, now, move):
@@ -102,13 +102,13 @@ def test_plan(authorities, bundles, leaf, seen, now, move):
 @pytest.mark.parametrize(
     ("authorities", "bundles", "leaf", "now", "keeper", "server"),
     [
-        (None, bundle(), None, 600, Move.ESTABLISH, Move.REST),
-        (Authorities(NOW), bundle(), None, 590, Move.PUBLISH, Move.SIGN),
-        (Authorities(NOW), bundle("now"), None, 590, Move.REST, Move.SIGN),
-        (Authorities(NOW), bundle("now", "stray"), LEAF, 599, Move.ADOPT, Move.REST),
-        (Authorities(NOW), bundle("now"), LEAF, 600, Move.INTRODUCE, Move.REST),
-        (Authorities(NOW), bundle("now"), LEAF, 1100, Move.ESTABLISH, Move.REST),
-        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, 1100, Move.PROMOTE, Move.REST),
+        (None, bundle(), None, 600, RotationStep.ESTABLISH, RotationStep.REST),
+        (Authorities(NOW), bundle(), None, 590, RotationStep.PUBLISH, RotationStep.SIGN),
+        (Authorities(NOW), bundle("now"), None, 590, RotationStep.REST, RotationStep.SIGN),
+        (Authorities(NOW), bundle("now", "stray"), LEAF, 599, RotationStep.ADOPT, RotationStep.REST),
+        (Authorities(NOW), bundle("now"), LEAF, 600, RotationStep.INTRODUCE, RotationStep.REST),
+        (Authorities(NOW), bundle("now"), LEAF, 1100, RotationStep.ESTABLISH, RotationStep.REST),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, 1100, RotationStep.PROMOTE, RotationStep.REST),
     ],
 )
 def test_duties_are_divided(authorities, bundles, leaf, now, keeper, server):
@@ -240,7 +240,7 @@ class Replica:
             self.known = at
             move = plan(at, SIMULATED, self.duties)
             fresh = None
-            if move in (Move.ESTABLISH, Move.INTRODUCE):
+            if move in (RotationStep.ESTABLISH, RotationStep.INTRODUCE):
                 fresh = Authority(
                     f"ca{len(world.made)}",
                     self.now - SIMULATED.skew,
@@ -248,10 +248,10 @@ class Replica:
                 )
                 world.made[fresh.name] = fresh
                 yield  # making one takes a while
-            if move is Move.PUBLISH:
+            if move is RotationStep.PUBLISH:
                 if world.bundle_version == bundle_version and authorities is not None:
                     world.publish(frozenset(one.name for one in authorities.trusted(self.now, SIMULATED)))
-            elif move is Move.SIGN:
+            elif move is RotationStep.SIGN:
                 assert authorities is not None
                 current = authorities.current
                 yield  # signing takes a while, too
@@ -262,17 +262,17 @@ class Replica:
                     min(read_at + SIMULATED.leaf_life, current.not_after),
                 )
                 self.known = replace(at, leaf=self.leaf)
-            elif move is not Move.REST and world.authorities_version == authorities_version:
-                if move is Move.ESTABLISH and fresh is not None:
+            elif move is not RotationStep.REST and world.authorities_version == authorities_version:
+                if move is RotationStep.ESTABLISH and fresh is not None:
                     world.store(rotation.establish(authorities, fresh, self.now))
-                elif authorities is not None and move is Move.INTRODUCE and fresh is not None:
+                elif authorities is not None and move is RotationStep.INTRODUCE and fresh is not None:
                     world.store(rotation.introduce(authorities, fresh, self.now))
-                elif authorities is not None and move is Move.PROMOTE:
+                elif authorities is not None and move is RotationStep.PROMOTE:
                     world.store(rotation.promote(authorities, self.now))
-                elif authorities is not None and move is Move.ADOPT:
+                elif authorities is not None and move is RotationStep.ADOPT:
                     found = [world.made[name] for name in rotation.strays(at)]
                     world.store(rotation.adopt(authorities, found, self.now))
-                elif authorities is not None and move is Move.FORGET:
+                elif authorities is not None and move is RotationStep.FORGET:
                     world.store(rotation.forget(authorities))
             yield
 

@@ -28,8 +28,8 @@ from tessera.webhook.certificates.rotation import (
     Authorities,
     Duty,
     Leaf,
-    Move,
     RotationPolicy,
+    RotationStep,
     Sightings,
     Situation,
 )
@@ -118,7 +118,7 @@ class CertificateManager:
         """Do all there is to do now; answers how long until the next look."""
         try:
             for _ in range(_MOST_STEPS):
-                if await self.look() is Move.REST:
+                if await self.look() is RotationStep.REST:
                     break
         except Conflict:
             return min(_AGAIN_SECONDS, self._policy.look)
@@ -130,7 +130,7 @@ class CertificateManager:
         self._failures = 0
         return min(_SOON_SECONDS, self._policy.look) if self.not_ready() else self._policy.look
 
-    async def look(self) -> Move:
+    async def look(self) -> RotationStep:
         """Look, and take one step."""
         # The bundle first: a Secret that is read after it knows whatever the bundle had been made from.
         asked, asked_wall = self._clock.now(), self._clock.wall()
@@ -151,11 +151,11 @@ class CertificateManager:
         self._damaged = None
         at = self._known = Situation(self._clock.wall(), authorities, names, self._leaf, seen)
         move = rotation.plan(at, self._policy, self._duties)
-        if move is Move.REST:
+        if move is RotationStep.REST:
             return move
-        if move is Move.SIGN:
+        if move is RotationStep.SIGN:
             await self._sign(at, read_at)
-        elif move is Move.PUBLISH:
+        elif move is RotationStep.PUBLISH:
             await self._publish(at, found)
         else:
             changed = write_authorities(await self._changed(move, at, found))
@@ -177,7 +177,7 @@ class CertificateManager:
             raise
         self._wrong_clock = None
 
-    async def _set_aside(self, secret: StoredSecret, error: InvalidAuthorities) -> Move:
+    async def _set_aside(self, secret: StoredSecret, error: InvalidAuthorities) -> RotationStep:
         """Make room for a new authority once the Secret has been damaged for a while; what is in it is kept."""
         now = self._clock.now()
         if self._damaged is None or self._damaged[0] != secret.version:
@@ -190,25 +190,25 @@ class CertificateManager:
         await self._store.write_secret(secret.version, changes)
         kept = ", ".join(name for name, value in changes.items() if value is not None)
         self._log.error("certificates: a damaged authority was set aside", error=str(error), kept=kept)
-        return Move.SET_ASIDE
+        return RotationStep.SET_ASIDE
 
     async def _publish(self, at: Situation, found: StoredBundles | None) -> None:
         assert found is not None  # noqa: S101 # there is no bundle to repair without a configuration
         assert at.authorities is not None  # noqa: S101 # nor without an authority
         await self._store.publish(found, bundle_of(at.authorities.trusted(at.now, self._policy)))
 
-    async def _changed(self, move: Move, at: Situation, found: StoredBundles | None) -> Authorities:
+    async def _changed(self, move: RotationStep, at: Situation, found: StoredBundles | None) -> Authorities:
         """What a move makes of the authorities."""
         authorities, now = at.authorities, at.now
-        if move in (Move.ESTABLISH, Move.INTRODUCE):
+        if move in (RotationStep.ESTABLISH, RotationStep.INTRODUCE):
             fresh = await self._signer.authority(now - self._policy.skew, now + self._policy.authority_life)
-            if move is Move.ESTABLISH or authorities is None:
+            if move is RotationStep.ESTABLISH or authorities is None:
                 return rotation.establish(authorities, fresh, now)
             return rotation.introduce(authorities, fresh, now)
         assert authorities is not None  # noqa: S101 # all other moves are about some
-        if move is Move.PROMOTE:
+        if move is RotationStep.PROMOTE:
             return rotation.promote(authorities, now)
-        if move is Move.FORGET:
+        if move is RotationStep.FORGET:
             return rotation.forget(authorities)
         published = authorities_in(b"\n".join(found.bundles.values()) if found else b"")
         strays = rotation.strays(at)

@@ -114,7 +114,7 @@ class Situation:
         return bool(self.bundles) and all(name in bundle for bundle in self.bundles or ())
 
 
-class Move(enum.Enum):
+class RotationStep(enum.Enum):
     """What a replica can do next."""
 
     ESTABLISH = "make the first authority"  # or one in place of one that can sign no more
@@ -138,24 +138,26 @@ class Duty(enum.Flag):
     SERVE = enum.auto()  # a leaf of its own: reads, and changes nothing
 
 
-def plan(at: Situation, policy: RotationPolicy, duties: Duty = Duty.KEEP | Duty.SERVE) -> Move:
+def plan(at: Situation, policy: RotationPolicy, duties: Duty = Duty.KEEP | Duty.SERVE) -> RotationStep:
     """The next step of a process with these duties."""
     authorities, keeps = at.authorities, Duty.KEEP in duties
     if authorities is None or not authorities.current.valid(at.now):
-        return _replacement(at) if keeps else Move.REST
+        return _replacement(at) if keeps else RotationStep.REST
     if keeps and strays(at):
-        return Move.ADOPT
+        return RotationStep.ADOPT
     if keeps and not all(authorities.fits(bundle, at.now, policy) for bundle in at.bundles or ()):
-        return Move.PUBLISH
+        return RotationStep.PUBLISH
     if Duty.SERVE in duties and _leaf_needed(at, authorities.current, policy):
-        return Move.SIGN
-    return _rotation(at, authorities, policy) if keeps else Move.REST
+        return RotationStep.SIGN
+    return _rotation(at, authorities, policy) if keeps else RotationStep.REST
 
 
-def _replacement(at: Situation) -> Move:
+def _replacement(at: Situation) -> RotationStep:
     """There is no authority that can sign."""
     following = at.authorities.following if at.authorities else None
-    return Move.PROMOTE if following is not None and following.valid(at.now) else Move.ESTABLISH
+    return (
+        RotationStep.PROMOTE if following is not None and following.valid(at.now) else RotationStep.ESTABLISH
+    )
 
 
 def _leaf_needed(at: Situation, current: Authority, policy: RotationPolicy) -> bool:
@@ -168,17 +170,17 @@ def _leaf_needed(at: Situation, current: Authority, policy: RotationPolicy) -> b
     return nothing_to_lose or at.seen.get(current.name, 0.0) >= policy.settle
 
 
-def _rotation(at: Situation, authorities: Authorities, policy: RotationPolicy) -> Move:
+def _rotation(at: Situation, authorities: Authorities, policy: RotationPolicy) -> RotationStep:
     if authorities.retiring and authorities.retired(at.now, policy) and at.bundles:
-        return Move.FORGET
+        return RotationStep.FORGET
     following = authorities.following
     if following is None:
         due = at.now >= authorities.current.not_before + policy.rotate_after
-        return Move.INTRODUCE if due else Move.REST
+        return RotationStep.INTRODUCE if due else RotationStep.REST
     if not following.valid(at.now) or at.now >= following.not_before + policy.rotate_after:
-        return Move.INTRODUCE  # a rotation that was not finished in time
+        return RotationStep.INTRODUCE  # a rotation that was not finished in time
     settled = at.seen.get(following.name, 0.0) >= policy.settle
-    return Move.PROMOTE if settled else Move.REST
+    return RotationStep.PROMOTE if settled else RotationStep.REST
 
 
 def strays(at: Situation) -> set[str]:
