@@ -27,7 +27,7 @@ def defragment_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PodMove:
     """A pod that must end or move, what it holds, and a node that has the same free."""
 
     pod: str
@@ -42,7 +42,7 @@ class Defragmentation:
     """The advice, in a cluster's words."""
 
     advice: Advice
-    moves: tuple[Move, ...]
+    moves: tuple[PodMove, ...]
     places: tuple[tuple[str, int], ...]  # node and number, of every card
     cards: tuple[HeldCard, ...]
     skipped: tuple[str, ...]
@@ -156,7 +156,7 @@ def _held(
 
 def _moves(
     advice: Advice, places: Sequence[tuple[str, int]], cards: Sequence[HeldCard], inventory: Inventory
-) -> tuple[Move, ...]:
+) -> tuple[PodMove, ...]:
     """For each pod another node that may take it, and has free all that it asks for."""
     uses = {f"{use.namespace}/{use.name}": use for use in inventory.pods}
     alone = {places[one.card][0] for one in advice.cleared}
@@ -177,5 +177,5 @@ def _moves(
         }
         node, number = places[card]
         on = None if cards[card].bundle else number
-        moves.append(Move(pod, node, on, holds, next((rooms[i].node.name for i in given), None)))
+        moves.append(PodMove(pod, node, on, holds, next((rooms[i].node.name for i in given), None)))
     return tuple(sorted(moves, key=lambda move: (move.node, move.card or 0, move.pod)))

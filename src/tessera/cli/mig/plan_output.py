@@ -18,7 +18,7 @@ from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import counted, explain_advice, explain_plan, in_words
 from tessera.core.planning.waiting import DemandGroup, PlanEffect, WaitingGroups
 from tessera.core.text import first_of, nodes_named
-from tessera.inventory.defragment import Defragmentation, Move
+from tessera.inventory.defragment import Defragmentation, PodMove
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import write_parted
 from tessera.protocol.mig.operator import MigManagerConfig
@@ -243,7 +243,7 @@ def _advice_lines(found: Defragmentation) -> list[str]:
     return [*lines, "", *table(rows)] if found.moves else lines
 
 
-def _holds(move: Move) -> str:
+def _holds(move: PodMove) -> str:
     return " + ".join(f"{short(resource)} ×{number}" for resource, number in move.holds.items())
 
 
