@@ -39,13 +39,15 @@ class Source:
     known: KnownLayout | None = None  # where no annotation describes the cards: how it is known all the same
     by_api: Callable[[str], Mapping[str, int]] = lambda _: {}  # resource → how many each pod holds
 
-    def in_use(self, layout: NodeLayout) -> "InUse | None":
+    def in_use(self, layout: NodeLayout) -> "DevicesInUse | None":
         """Which devices of a layout pods hold; None where pods are not known."""
         if self.used is None:
             return None
         if self.claimed:
             every = (slot for slots in layout.slots(self.strategy).values() for slot in slots)
-            return InUse(frozenset(slot for slot in every if slot_name(slot) in self.claimed), certain=True)
+            return DevicesInUse(
+                frozenset(slot for slot in every if slot_name(slot) in self.claimed), certain=True
+            )
         if (found := self._published(layout)) is not None:
             return found
         offered = layout.resources(self.strategy)
@@ -54,15 +56,15 @@ class Source:
             known = [one for one in placed_devices(self.node, layout) if one.id in self.held]
             counts = Counter(one.resource for one in known)
             if all(counts[resource] == number for resource, number in numbers.items()):
-                return InUse(frozenset(one.slot for one in known), certain=True)
+                return DevicesInUse(frozenset(one.slot for one in known), certain=True)
         cards = packed(layout, self.used, self.strategy)
         slots = {Slot(number, one) for number, card in enumerate(cards) for one in card.used}
         slots |= {Slot(number) for number, card in enumerate(cards) if card.whole_in_use}
-        return InUse(
+        return DevicesInUse(
             frozenset(slots), certain=all(number in (0, offered[r]) for r, number in numbers.items())
         )
 
-    def _published(self, layout: NodeLayout) -> "InUse | None":
+    def _published(self, layout: NodeLayout) -> "DevicesInUse | None":
         """The same as the node's device plugin says it; None where it does not, or where it is not believed."""
         published = decode_in_use(self.node.in_use) if self.node and not self.node.by_mig_manager else None
         if published is None:
@@ -71,7 +73,7 @@ class Source:
         places = {(slot.card, slot.place): slot for slot in some}
         numbers = {resource for resource, number in (self.used or {}).items() if number}
         held = believed(published, self.strategy, places, numbers, self.by_api)
-        return None if held.resources else InUse(held.slots, certain=True)
+        return None if held.resources else DevicesInUse(held.slots, certain=True)
 
     def configs(self, name: str | None) -> dict[str, tuple[LayoutEntry, ...]]:
         return {name: self.document.select(name)} if name else dict(self.document.configs)
@@ -85,7 +87,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class InUse:
+class DevicesInUse:
     """The devices of a node that pods hold."""
 
     slots: frozenset[Slot]
