@@ -42,7 +42,7 @@ class _Group:
         self.tried = -1  # in this round nothing fitted
 
 
-class Holder:
+class RoomHolder:
     """Who has a room, or should have one."""
 
     __slots__ = ("asks_at", "group", "key", "node", "queued", "rank", "since", "verdict", "warned")
@@ -67,9 +67,9 @@ class Rooms:
         self._nodes = nodes
         self._where = where
         self._version = 0  # of what `where` says
-        self.holders: dict[str, Holder] = {}
+        self.holders: dict[str, RoomHolder] = {}
         self._groups: dict[Shape, _Group] = {}
-        self._on: dict[str, dict[str, Holder]] = {}  # by node
+        self._on: dict[str, dict[str, RoomHolder]] = {}  # by node
         # of those that have a room, and of those that have none; negative, as in ranks
         self._priorities: Counter[int] = Counter()
         self._unplaced: Counter[int] = Counter()
@@ -93,7 +93,7 @@ class Rooms:
         if group is None:
             group = self._groups[shape] = _Group(shape)
         group.members += 1
-        holder = self.holders[key] = Holder(key, group, (-priority, created, key), verdict)
+        holder = self.holders[key] = RoomHolder(key, group, (-priority, created, key), verdict)
         heappush(self._untried, holder.rank)
         self.settle(now)
 
@@ -192,7 +192,7 @@ class Rooms:
         """Whether somebody of lower priority has a room; priorities are negative, as in ranks."""
         return bool(self._priorities) and max(self._priorities) > priority
 
-    def _find_room(self, holder: Holder, now: float) -> bool:
+    def _find_room(self, holder: RoomHolder, now: float) -> bool:
         shape = holder.group.shape
         node = self._nodes.first(self._nodes_of(holder.group), shape.usage) or self._made_room(holder)
         if node is None:
@@ -206,7 +206,7 @@ class Rooms:
             heappush(self._due, (now + _WITH_ROOM, holder.key))
         return True
 
-    def _made_room(self, holder: Holder) -> str | None:
+    def _made_room(self, holder: RoomHolder) -> str | None:
         """A node on which rooms of lower priority were given up for a pod."""
         priority = holder.rank[0]
         if not self._is_above_some(priority):
@@ -225,7 +225,7 @@ class Rooms:
                 break
         return None
 
-    def _would_fit(self, name: str, holder: Holder, without: list[Holder]) -> bool:
+    def _would_fit(self, name: str, holder: RoomHolder, without: list[RoomHolder]) -> bool:
         """Whether a pod would find room on a node without these rooms."""
         given: Counter[str] = Counter()
         for one in without:
@@ -240,22 +240,22 @@ class Rooms:
             group.nodes, group.version = self._where(group.shape.placement), self._version
         return group.nodes
 
-    def _waits_for_else(self, holder: Holder, now: float) -> bool:
+    def _waits_for_else(self, holder: RoomHolder, now: float) -> bool:
         if not holder.node or not holder.verdict:
             return False
         warned = holder.warned
         return (warned is not None and now >= warned + _AFTER_VERDICT) or now >= holder.since + _WITH_ROOM
 
-    def _ask_again(self, holder: Holder) -> None:
+    def _ask_again(self, holder: RoomHolder) -> None:
         holder.asks_at = None
         heappush(self._untried, holder.rank)
 
-    def _try_again(self, holder: Holder) -> None:
+    def _try_again(self, holder: RoomHolder) -> None:
         """A pod lost its room: there may be another."""
         self._leave(holder)
         heappush(self._untried, holder.rank)
 
-    def _leave(self, holder: Holder) -> None:
+    def _leave(self, holder: RoomHolder) -> None:
         """Give a pod's room back, if it has one; or take it out of the queue."""
         self._unqueue(holder)
         if not holder.node:
@@ -268,7 +268,7 @@ class Rooms:
         _take_one(self._priorities, holder.rank[0])
         self._nodes.give_back(node, holder.group.shape.usage)
 
-    def _unqueue(self, holder: Holder) -> None:
+    def _unqueue(self, holder: RoomHolder) -> None:
         if not holder.queued:
             return
         holder.queued = False
