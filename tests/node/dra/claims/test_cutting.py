@@ -21,7 +21,7 @@ from tessera.core.mig.placement import Instance, every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims.cutting import ClaimSlices
-from tessera.node.dra.claims.objects import Given
+from tessera.node.dra.claims.objects import GivenDevice
 from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import CannotPrepare, Claims
 from tessera.node.dra.slices.documents import offer
@@ -88,7 +88,7 @@ class Node:
         self.source.objection = ""
         self.store = PreparedClaims(root / "claims", root / "boot")
         self.devices: dict[str, Device] = {}
-        self.given: dict[str, Sequence[Given]] = {}
+        self.given: dict[str, Sequence[GivenDevice]] = {}
         self.claims = Claims(
             pool=POOL,
             store=self.store,
@@ -99,7 +99,7 @@ class Node:
             slices=ClaimSlices(self.source, self.store),
         )
 
-    async def _read(self, claim: ClaimName) -> Sequence[Given]:
+    async def _read(self, claim: ClaimName) -> Sequence[GivenDevice]:
         return self.given[claim.uid]
 
     async def poll(self) -> dict[str, Device]:
@@ -110,7 +110,7 @@ class Node:
         return self.devices
 
     async def prepare(self, uid: str, *devices: str, timeout: float = 0.0, admin: bool = False) -> None:
-        self.given[uid] = [Given("gpu", one, admin) for one in devices]
+        self.given[uid] = [GivenDevice("gpu", one, admin) for one in devices]
         await self.claims.prepare(ClaimName("ns", uid, uid), timeout)
 
     async def end(self, uid: str) -> None:

@@ -13,7 +13,7 @@ from tessera.core.devices.device import Device, Edits
 from tessera.kube.errors import ApiError, Unreachable
 from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims import preparing
-from tessera.node.dra.claims.objects import Given, WrongClaim
+from tessera.node.dra.claims.objects import GivenDevice, WrongClaim
 from tessera.node.dra.claims.prepared import Phase, PreparedClaims
 from tessera.node.dra.claims.preparing import CannotPrepare, Claims
 from tessera.node.dra.slices.documents import offer
@@ -45,7 +45,7 @@ class Node:
     def __init__(self, root: Path, *devices: Device, boot: str = "b") -> None:
         self.root = root
         self.devices = offer(devices or (TWO, ONE, SIX, OTHER_CARD))
-        self.given: dict[str, Sequence[Given]] = {}
+        self.given: dict[str, Sequence[GivenDevice]] = {}
         self.failures: list[Exception] = []
         (root / f"boot-{boot}").write_text(boot)
         self.store = PreparedClaims(root / "claims", root / f"boot-{boot}")
@@ -62,10 +62,10 @@ class Node:
     def claim(self, uid: str, *devices: Device, request: str = "gpu", admin: bool = False) -> ClaimName:
         """A claim that was given these."""
         names = {device.key: name for name, device in self.devices.items()}
-        self.given[uid] = [Given(request, names[device.key], admin) for device in devices]
+        self.given[uid] = [GivenDevice(request, names[device.key], admin) for device in devices]
         return ClaimName("ns", uid, uid)
 
-    async def _read(self, claim: ClaimName) -> Sequence[Given]:
+    async def _read(self, claim: ClaimName) -> Sequence[GivenDevice]:
         if self.failures:
             raise self.failures.pop(0)
         return self.given[claim.uid]
@@ -118,7 +118,7 @@ def test_devices_of_a_request_are_listed_together(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path)
         claim = node.claim("u-1", TWO, SIX)
-        node.given["u-1"] = [*node.given["u-1"], Given("other", "gpu-1-mig-1g-10gb-1")]
+        node.given["u-1"] = [*node.given["u-1"], GivenDevice("other", "gpu-1-mig-1g-10gb-1")]
         await node.claims.prepare(claim)
         listed_in = {
             one["name"]: [text for text in one["containerEdits"]["env"] if "VISIBLE" in text]
@@ -229,7 +229,7 @@ def test_ill_devices_are_not_handed_out(tmp_path: Path) -> None:
         assert len(await node.claims.prepare(held, timeout=0.0)) == 1, "its spec is put in place again"
         with pytest.raises(CannotPrepare, match="a is unhealthy: XID 79"):
             await node.claims.prepare(node.claim("u-2", listed("a")), timeout=0.0)
-        node.given["u-2"] = [Given("gpu", "a", tolerates_unhealthy=True)]
+        node.given["u-2"] = [GivenDevice("gpu", "a", tolerates_unhealthy=True)]
         assert len(await node.claims.prepare(ClaimName("ns", "u-2", "u-2"), timeout=0.0)) == 1
 
     run(story)
@@ -424,7 +424,7 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path)
         claim = ClaimName("ns", "u-1", "u-1")
-        node.given["u-1"] = [Given("gpu", "gpu-9")]
+        node.given["u-1"] = [GivenDevice("gpu", "gpu-9")]
         with pytest.raises(CannotPrepare, match=r"gpu-9 is not on this node now \(4 devices in all\)"):
             await node.claims.prepare(claim, timeout=0.0)
         waiting = asyncio.create_task(node.claims.prepare(claim))

@@ -6,7 +6,7 @@ import pytest
 
 from tessera.core.devices.device import Device
 from tessera.node.cdi import ClaimFiles
-from tessera.node.dra.claims.objects import Given, held_by
+from tessera.node.dra.claims.objects import GivenDevice, held_by
 from tessera.node.dra.claims.prepared import Phase, PreparedClaim, PreparedClaims
 from tessera.node.dra.claims.upkeep import repair
 from tessera.node.dra.slices.documents import offer
@@ -19,11 +19,11 @@ NAMES = {device.key: name for name, device in DEVICES.items()}
 CLAIM = ClaimName("ns", "train", "u-1")
 
 
-def given(*devices: Device, admin: bool = False) -> tuple[Given, ...]:
-    return tuple(Given("gpu", NAMES[device.key], admin) for device in devices)
+def given(*devices: Device, admin: bool = False) -> tuple[GivenDevice, ...]:
+    return tuple(GivenDevice("gpu", NAMES[device.key], admin) for device in devices)
 
 
-def entry(claim: ClaimName, *found: Given) -> PreparedClaim:
+def entry(claim: ClaimName, *found: GivenDevice) -> PreparedClaim:
     held = tuple(held_by(one, DEVICES[one.device], claim) for one in found)
     return PreparedClaim(claim.uid, claim.namespace, claim.name, "b", Phase.COMPLETED, held)
 
@@ -86,5 +86,5 @@ def test_fault_59_what_nothing_knows_stays_unreadable(
         (tmp_path / "cdi").mkdir()
         (tmp_path / "cdi" / "gpu.tessera.dev-claim-u-1.json").write_bytes(spec)
     repair(store, files, {}, DEVICES)
-    repair(store, files, {CLAIM: (Given("gpu", "gpu-7"),)}, DEVICES)
+    repair(store, files, {CLAIM: (GivenDevice("gpu", "gpu-7"),)}, DEVICES)
     assert [error.uid for error in store.read()[1]] == ["u-1"]

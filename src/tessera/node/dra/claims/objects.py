@@ -24,7 +24,7 @@ class ReplacedClaim(WrongClaim):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenDevice:
     """One device that a claim was given."""
 
     request: str  # `gpu`, or `gpu/smaller` where an alternative was taken
@@ -33,7 +33,7 @@ class Given:
     tolerates_unhealthy: bool = False
 
 
-async def given(client: Client, claim: ClaimName, pool: str) -> tuple[Given, ...]:
+async def given(client: Client, claim: ClaimName, pool: str) -> tuple[GivenDevice, ...]:
     """What the claim was given from our pool; none at all is fine: other drivers have claims too."""
     body = await client.get(
         path_of(API_VERSION, "resourceclaims", namespace=claim.namespace, name=claim.name)
@@ -54,7 +54,7 @@ async def given(client: Client, claim: ClaimName, pool: str) -> tuple[Given, ...
     return tuple(map(_given, ours))
 
 
-async def claims_with(client: Client, pool: str) -> dict[ClaimName, tuple[Given, ...]]:
+async def claims_with(client: Client, pool: str) -> dict[ClaimName, tuple[GivenDevice, ...]]:
     """The claims that have devices of a pool, prepared or not, and which."""
     body = await client.get(path_of(API_VERSION, "resourceclaims"), {"resourceVersion": "0"})
     try:
@@ -70,26 +70,28 @@ async def claims_with(client: Client, pool: str) -> dict[ClaimName, tuple[Given,
     return found
 
 
-def owners(claims: Mapping[ClaimName, Sequence[Given]]) -> dict[str, str]:
+def owners(claims: Mapping[ClaimName, Sequence[GivenDevice]]) -> dict[str, str]:
     """Which claim has a device, by the device's name; admin access does not own it."""
     return {one.device: str(claim) for claim, given in claims.items() for one in given if not one.admin}
 
 
-def _given(result: AllocationResult) -> Given:
+def _given(result: AllocationResult) -> GivenDevice:
     tolerates_unhealthy = any(
         one.key in ("", UNHEALTHY) and one.effect in ("", "NoSchedule", "NoExecute")
         for one in result.tolerations or ()
     )
-    return Given(result.request, result.device, bool(result.admin_access), tolerates_unhealthy)
+    return GivenDevice(result.request, result.device, bool(result.admin_access), tolerates_unhealthy)
 
 
-def held_by(one: Given, device: Device, claim: ClaimName) -> HeldDevice:
+def held_by(one: GivenDevice, device: Device, claim: ClaimName) -> HeldDevice:
     """What a claim has with a device that it was given."""
     names = cdi_names(claim.uid, one.device, device)
     return HeldDevice.of(device, one.device, one.request, names, admin=one.admin)
 
 
-def obstacle_to(given: Sequence[Given], devices: Mapping[str, Device], known: PreparedClaim | None) -> str:
+def obstacle_to(
+    given: Sequence[GivenDevice], devices: Mapping[str, Device], known: PreparedClaim | None
+) -> str:
     """Why these devices cannot be handed out now."""
     before = {one.device for one in known.devices} if known else set()
     for one in given:

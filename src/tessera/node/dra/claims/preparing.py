@@ -19,7 +19,7 @@ from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims.cutting import ClaimSlices
-from tessera.node.dra.claims.objects import Given, WrongClaim, held_by, obstacle_to
+from tessera.node.dra.claims.objects import GivenDevice, WrongClaim, held_by, obstacle_to
 from tessera.node.dra.claims.prepared import (
     HeldDevice,
     Phase,
@@ -65,7 +65,7 @@ class Claims:
         pool: str,
         store: PreparedClaims,
         files: ClaimFiles,
-        read: Callable[[ClaimName], Awaitable[Sequence[Given]]],
+        read: Callable[[ClaimName], Awaitable[Sequence[GivenDevice]]],
         offered: Callable[[], Mapping[str, Device]],
         metrics: DraMetrics,
         slices: ClaimSlices | None = None,
@@ -127,7 +127,7 @@ class Claims:
 
     # preparing
 
-    async def _read_until(self, claim: ClaimName, deadline: float) -> Sequence[Given]:
+    async def _read_until(self, claim: ClaimName, deadline: float) -> Sequence[GivenDevice]:
         """Read the claim, again and again while the API server does not answer."""
         while True:
             try:
@@ -143,7 +143,7 @@ class Claims:
             await asyncio.sleep(_POLL)
 
     async def _attempted(
-        self, claim: ClaimName, given: Sequence[Given], timeout: float
+        self, claim: ClaimName, given: Sequence[GivenDevice], timeout: float
     ) -> tuple[HeldDevice, ...] | _Blocked:
         """An attempt that goes on to its end, and knows when no caller waits for the answer any more."""
         abandoned = asyncio.Event()
@@ -154,7 +154,7 @@ class Claims:
             raise
 
     async def _attempt(
-        self, claim: ClaimName, given: Sequence[Given], abandoned: asyncio.Event, timeout: float
+        self, claim: ClaimName, given: Sequence[GivenDevice], abandoned: asyncio.Event, timeout: float
     ) -> tuple[HeldDevice, ...] | _Blocked:
         reached("prepare: claim read")
         offered = self._offered()
@@ -196,7 +196,7 @@ class Claims:
         return self._slices is not None and await self._slices.missing(entry, devices)
 
     def _begin(
-        self, claim: ClaimName, given: Sequence[Given], devices: Mapping[str, Device]
+        self, claim: ClaimName, given: Sequence[GivenDevice], devices: Mapping[str, Device]
     ) -> PreparedClaim | _Blocked:
         """Write down that a claim is begun, if its devices are there and free."""
         with self._store.locked():

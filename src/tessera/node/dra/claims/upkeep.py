@@ -13,7 +13,7 @@ from tessera.core.devices.device import Device
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.node.cdi import ClaimFiles, cdi_names
-from tessera.node.dra.claims.objects import Given, ReplacedClaim, WrongClaim, given
+from tessera.node.dra.claims.objects import GivenDevice, ReplacedClaim, WrongClaim, given
 from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
 from tessera.protocol.kubelet.dra_messages import ClaimName
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 def repair(
     store: PreparedClaims,
     files: ClaimFiles,
-    claims: Mapping[ClaimName, Sequence[Given]],
+    claims: Mapping[ClaimName, Sequence[GivenDevice]],
     devices: Mapping[str, Device],
 ) -> None:
     """Write every entry again that cannot be read and can be rebuilt; waits for the disk.
@@ -46,12 +46,12 @@ def repair(
 
 
 def _held(
-    claim: ClaimName, given: Sequence[Given], files: ClaimFiles, devices: Mapping[str, Device]
+    claim: ClaimName, given: Sequence[GivenDevice], files: ClaimFiles, devices: Mapping[str, Device]
 ) -> tuple[HeldDevice, ...]:
     """Every device that the API server or the spec says a claim has; none: they do not say."""
     known = {one.device: one for one in given}
     for name in files.names(claim.uid) or ():
-        known.setdefault(name, Given("", name))
+        known.setdefault(name, GivenDevice("", name))
     if not known.keys() <= devices.keys():
         return ()
     return tuple(
