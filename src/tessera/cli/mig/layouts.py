@@ -12,7 +12,7 @@ import click
 from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, Style, echo, output_option, warn
 from tessera.cli.common.reading import mig_parted_option
-from tessera.cli.mig.sources import Given, Reading, read_sources, source_options
+from tessera.cli.mig.sources import LayoutOptions, Reading, read_sources, source_options
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.mig.known import KnownLayout
@@ -54,7 +54,7 @@ class LayoutCheck:
 @click.command("validate")
 @source_options
 @output_option("text")
-def validate(given: Given, config: str | None, output: Output) -> int:
+def validate(given: LayoutOptions, config: str | None, output: Output) -> int:
     """Check that layouts fit their cards, and say why they do not.
 
     Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
@@ -111,7 +111,7 @@ def _line(verdict: LayoutCheck, style: Style) -> str:
 @option("--name NAME", "The configuration's new name.  [default: its present name]")
 @mig_parted_option()
 def convert(
-    given: Given, config: str | None, to: str, name: str | None, mig_manager: MigManagerConfig | None
+    given: LayoutOptions, config: str | None, to: str, name: str | None, mig_manager: MigManagerConfig | None
 ) -> None:
     """Write a layout as a run.ai annotation, a mig-parted file or plain counts.
 
@@ -140,7 +140,7 @@ def convert(
     click.echo(mig.write(conversion.document), nl=False)
 
 
-def _several(sources: Sequence[Source | Unreadable], given: Given) -> str:
+def _several(sources: Sequence[Source | Unreadable], given: LayoutOptions) -> str:
     """Which layouts there are, and how to say which one is meant."""
     nodes = [source.where for source in sources if source.where.startswith("node ")]
     names = nodes or list(map(called, given.names))
@@ -156,7 +156,7 @@ def _several(sources: Sequence[Source | Unreadable], given: Given) -> str:
 @click.command("show")
 @source_options
 @mig_parted_option()
-def show(given: Given, config: str | None, mig_manager: MigManagerConfig | None) -> int:
+def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig | None) -> int:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
     Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it shows which devices

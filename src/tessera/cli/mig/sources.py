@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LayoutOptions:
     """What the options say about where layouts are."""
 
     names: tuple[str, ...]  # files, counts, `-`; with `in_cluster` nodes
@@ -65,7 +65,7 @@ def cards_option(text: str, **settings: Any) -> Callable[[F], F]:
 # the arguments and options of every command that reads layouts; beside `given` the command gets `config`
 source_options: Final = gathered(
     "given",
-    Given,
+    LayoutOptions,
     click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.layouts),
     product_option("The cards' product, such as H200, A100-80GB or A30."),
     cards_option("How many cards the node has.", show_default="as many as the layout names"),
@@ -85,7 +85,7 @@ class Reading:
     mig_manager: MigManagerConfig | None = None  # its configurations, from a file
 
 
-def read_sources(given: Given, reading: Reading = Reading()) -> list[Source | Unreadable]:  # noqa: B008 # frozen
+def read_sources(given: LayoutOptions, reading: Reading = Reading()) -> list[Source | Unreadable]:  # noqa: B008 # frozen
     """The layouts that a person named; what the options say about the cards goes before what a node says."""
     if given.in_cluster:
         return _of_cluster(given, reading)
@@ -120,7 +120,7 @@ def _meant_as_counts(argument: str) -> str:
     return f"; for counts write {write_counts(dict.fromkeys(profiles, 1))}"
 
 
-def _read(argument: str, given: Given, reading: Reading) -> list[Source | Unreadable]:
+def _read(argument: str, given: LayoutOptions, reading: Reading) -> list[Source | Unreadable]:
     where, text = read_text(argument)
     found = [] if looks_like_counts(text) else yaml.load_all(text, where)
     if any(isinstance(document, dict) and "kind" in document for document in found):
@@ -135,7 +135,7 @@ def _read(argument: str, given: Given, reading: Reading) -> list[Source | Unread
     return [Source(where, mig.read_object(document, where), given.product, given.cards) for document in found]
 
 
-def _of_cluster(given: Given, reading: Reading) -> list[Source | Unreadable]:
+def _of_cluster(given: LayoutOptions, reading: Reading) -> list[Source | Unreadable]:
     inventory = Inventory(
         is_any_gpu,
         LabelSelector.parse(given.selector),
