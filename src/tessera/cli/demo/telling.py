@@ -40,7 +40,7 @@ _OPENING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Pauses:
     """How long to wait for the person who reads."""
 
     step: float  # seconds
@@ -48,7 +48,7 @@ class Pace:
     pause: bool  # until Enter is pressed
 
 
-async def tell_demo(stories: list[Story], pace: Pace) -> int:
+async def tell_demo(stories: list[Story], pace: Pauses) -> int:
     """Tell stories on a cluster of their own; the exit code."""
     async with (
         embedded(known_nodes(), config.parse(CONFIGURATION)) as cluster,
@@ -57,7 +57,7 @@ async def tell_demo(stories: list[Story], pace: Pace) -> int:
         return await _tell_all(stories, Stage(client, cluster), pace)
 
 
-async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str, NodeSpec] | None) -> int:
+async def serve_demo(stories: list[Story], pace: Pauses, port: int, own: dict[str, NodeSpec] | None) -> int:
     """The same while the dashboard shows the cluster; then nodes and pods to look at, until interrupted."""
     configuration = config.parse(CONFIGURATION)
     decides_by = PolicySource()
@@ -104,7 +104,7 @@ async def _equipped(cluster: EmbeddedCluster, stage: Stage) -> None:
     await cluster.settled()
 
 
-async def _tell_all(stories: list[Story], stage: Stage, pace: Pace) -> int:
+async def _tell_all(stories: list[Story], stage: Stage, pace: Pauses) -> int:
     style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
     began = time.monotonic()
     echo([*textwrap.wrap(_OPENING, width), ""])
@@ -118,7 +118,7 @@ async def _tell_all(stories: list[Story], stage: Stage, pace: Pace) -> int:
     return 0 if good == len(stories) else 1
 
 
-async def _tell(story: Story, stage: Stage, pace: Pace, style: Style, width: int) -> bool:
+async def _tell(story: Story, stage: Stage, pace: Pauses, style: Style, width: int) -> bool:
     echo(heading(story, style, width))
     right, first = True, True
     async with aclosing(story.play(stage)) as scenes:
@@ -132,7 +132,7 @@ async def _tell(story: Story, stage: Stage, pace: Pace, style: Style, width: int
     return right
 
 
-async def _wait(pace: Pace, style: Style) -> None:
+async def _wait(pace: Pauses, style: Style) -> None:
     if not pace.pause:
         await asyncio.sleep(pace.story)
         return
