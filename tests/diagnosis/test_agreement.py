@@ -16,7 +16,7 @@ from tessera.core.admission.policy import Policy
 from tessera.core.requests.alternatives import CLAIM, read, request_name, template_name
 from tessera.dashboard.reasons import asking
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
-from tessera.diagnosis.gather import Gatherer
+from tessera.diagnosis.gather_target import Gatherer
 from tessera.diagnosis.nodes import Lack
 from tessera.diagnosis.remedies.changes import (
     Change,

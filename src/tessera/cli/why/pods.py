@@ -8,7 +8,7 @@ from tessera.cli.why.parts import MOST_NAMES, first_rows, remedy_documents, reme
 from tessera.core.text import age, first_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.evidence import Evidence
-from tessera.diagnosis.gather import CONFIGURATION, Gatherer
+from tessera.diagnosis.gather_target import CONFIGURATION, Gatherer
 from tessera.diagnosis.nodes import counted
 from tessera.diagnosis.waiting import Cause
 from tessera.kube.rest.client import Client
