@@ -3,9 +3,7 @@
 On a node also its files: the CDI specs, and what its device plugin remembers.
 """
 
-import asyncio
 import contextlib
-import re
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -28,42 +26,24 @@ from tessera.diagnosis.gather import (
     put_free,
 )
 from tessera.diagnosis.reading import Reader, read_controller
-from tessera.doctor.observations import (
-    DynamicAllocation,
-    FailedCreate,
-    Names,
-    Observations,
-    SchedulerPod,
-    Served,
-)
+from tessera.doctor.failed_creates import failed_creates
+from tessera.doctor.observations import DynamicAllocation, Names, Observations, SchedulerPod
+from tessera.doctor.replicas import may_follow_pods, served
 from tessera.doctor.trial import tried
 from tessera.inventory.presence import DRIVERS, Presences, drivers_of, webhook_of
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError, KubeError, Unreachable
+from tessera.kube.errors import KubeError, Unreachable
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import collection, path_of
+from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import CONTROLLER, PATIENCE
 from tessera.kube.view.ticket_keys import TicketSecret, secret_path
-from tessera.kube.watch.resource import FAILED_CREATES, RESOURCE_SLICES
+from tessera.kube.watch.resource import RESOURCE_SLICES
 from tessera.protocol.configuration import webhook as configuration
-from tessera.protocol.kubernetes.controllers import (
-    PodTemplate,
-    Workload,
-    decode_event,
-    decode_workload,
-    denial_in,
-)
+from tessera.protocol.kubernetes.controllers import PodTemplate, Workload
 from tessera.protocol.kubernetes.dra import ClaimTemplateIn
-from tessera.protocol.kubernetes.objects import ObjectReference, decode_list, decoder
+from tessera.protocol.kubernetes.objects import decoder
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.kubernetes.webhook import (
-    AccessReview,
-    ConfigMap,
-    Secret,
-    Service,
-    Version,
-    WebhookConfiguration,
-)
+from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
 
 T = TypeVar("T")
 
@@ -71,19 +51,6 @@ _APPS: Final = "apps/v1"
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
 _SYSTEM: Final = "kube-system"
 _SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static pods
-_MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
-_MOST_OWNERS: Final = 50  # controllers that are read, one request each
-_MOST_SERVED: Final = 10  # replicas whose metrics are read
-# for all of them: behind a network policy the API server itself would wait for half a minute
-_PROXY_SECONDS: Final = 5.0
-_METRICS_PORT: Final = 8080  # the chart's webhook.metricsPort
-_ENDS: Final = re.compile(
-    r'^gpu_webhook_certificate_expiry_timestamp_seconds\{certificate="serving"\} (\d{1,12}(?:\.\d+)?)$',
-    re.MULTILINE,
-)
-_TRUSTED: Final = re.compile(r"^gpu_webhook_certificate_trusted ([01])$", re.MULTILINE)
-_FOLLOWS: Final = re.compile(r"^gpu_webhook_free_view_known ([01])$", re.MULTILINE)
-_REVIEWS: Final = path_of("authorization.k8s.io/v1", "subjectaccessreviews")
 
 
 class Observer:
@@ -149,14 +116,16 @@ class Observer:
             bridge_controller_pods=await self._pods("bridge_controller_pods", CONTROLLER),
             secret=await self._one("secret", Secret, "v1", "secrets", names.certificate_secret(deployment)),
             ticket_key=await reader.get("ticket_key", secret_path(names.namespace), TicketSecret.read),
-            served=await self._served(deployment, webhook_pods),
-            may_follow_pods=await self._may_follow_pods(deployment) if fallback.full_enabled else None,
+            served=await served(reader, names.namespace, deployment, webhook_pods),
+            may_follow_pods=await may_follow_pods(reader, names.namespace, deployment)
+            if fallback.full_enabled
+            else None,
             config=config,
             trial=trial,
             cluster=cluster,
             namespaces=tuple(offers.namespaces.values()),
             pods=pods,
-            refusals=await self._refusals(),
+            refusals=await failed_creates(reader),
             plugins=plugins,
             plugin_pods=plugin_pods,
             plugin_configs=await self._plugin_configs((*plugins, *dra.drivers)),
@@ -191,51 +160,6 @@ class Observer:
         except (KubeError, InvalidInput) as error:
             self._reader.missed("version", error)
             return None
-
-    async def _served(self, deployment: Workload | None, pods: tuple[PodIn, ...]) -> tuple[Served, ...]:
-        """What the replicas say of the certificates that they serve, read by way of the API server."""
-        port = (deployment.port("metrics") if deployment else None) or _METRICS_PORT
-        found: list[Served] = []
-        try:
-            async with asyncio.timeout(_PROXY_SECONDS):
-                for pod in pods[:_MOST_SERVED]:
-                    with self._reader.reading("served"):
-                        found.append(await self._served_by(pod.metadata.name, port))
-        except TimeoutError:
-            self._reader.unseen["served"] = f"the webhook's pods do not answer the API server at port {port}"
-        return tuple(found)
-
-    async def _served_by(self, pod: str, port: int) -> Served:
-        name = f"{pod}:{port}"
-        path = path_of("v1", "pods", namespace=self._names.namespace, name=name, subresource="proxy")
-        text = (await self._client.get(f"{path}/metrics")).decode("utf-8", "replace")
-        ends, trusted, follows = _ENDS.search(text), _TRUSTED.search(text), _FOLLOWS.search(text)
-        return Served(
-            pod,
-            float(ends[1]) if ends else None,
-            trusted[1] == "1" if trusted else None,
-            follows[1] == "1" if follows else None,
-        )
-
-    async def _may_follow_pods(self, deployment: Workload | None) -> bool | None:
-        """Whether the webhook's account may list and watch pods of all namespaces; asking changes nothing."""
-        account = deployment and (deployment.spec.template.spec.service_account_name or "default")
-        may = None
-        with self._reader.reading("may_follow_pods"):
-            for verb in ("list", "watch") if account else ():
-                asked = {
-                    "user": f"system:serviceaccount:{self._names.namespace}:{account}",
-                    "resourceAttributes": {"resource": "pods", "verb": verb},
-                }
-                review = {
-                    "apiVersion": "authorization.k8s.io/v1",
-                    "kind": "SubjectAccessReview",
-                    "spec": asked,
-                }
-                may = decoder(AccessReview)(await self._client.create(_REVIEWS, review)).status.allowed
-                if not may:
-                    break
-        return may
 
     async def _config_map(self, field: str, namespace: str, name: str | None, key: str) -> str | None:
         """What stands under a key of a ConfigMap; None where there is no such thing."""
@@ -290,39 +214,6 @@ class Observer:
             text = await self._config_map("schedulers", _SYSTEM, name, key)
             found.append(SchedulerPod(pod.metadata.name, file, text))
         return tuple(found)
-
-    # Pods that a webhook did not let controllers create
-
-    async def _refusals(self) -> tuple[FailedCreate, ...]:
-        """The refusals, and whether those controllers are still there."""
-        found: list[FailedCreate] = []
-        with self._reader.reading("refusals"):
-            query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
-            page = decode_list(await self._client.get(FAILED_CREATES.path, query))
-            owners: dict[tuple[str, str, str], tuple[Workload | None, bool]] = {}
-            for raw in page.items or ():
-                event = self._reader.readable("refusals", raw, decode_event)
-                if event is None or denial_in(event.message) is None:
-                    continue
-                about = event.involved_object
-                key = about.kind, about.namespace, about.name
-                if key not in owners:
-                    owners[key] = await self._owner(about) if len(owners) < _MOST_OWNERS else (None, False)
-                found.append(FailedCreate(event, *owners[key]))
-        return tuple(found)
-
-    async def _owner(self, about: ObjectReference) -> tuple[Workload | None, bool]:
-        """The controller that an event is about, and whether it is gone; what may not be read may well be there."""
-        path = collection(about.kind, about.namespace, about.name)
-        if not path:
-            return None, False
-        try:
-            owner = decode_workload(await self._client.get(path))
-        except ApiError as error:
-            return None, error.is_not_found
-        except (KubeError, InvalidInput):
-            return None, False
-        return owner, bool(about.uid and owner.metadata.uid and about.uid != owner.metadata.uid)
 
 
 class _RememberedDevice(msgspec.Struct):
