@@ -16,7 +16,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, entries_of
 from tessera.core.mig.placement import Instance, Wish, place
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
-from tessera.core.planning.kinds import Card
+from tessera.core.planning.kinds import CardToCut
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 
@@ -213,10 +213,10 @@ def _states(product: str) -> tuple[tuple[Instance, ...], ...]:
     return tuple(layouts)
 
 
-def cards_of(count: int, kinds: int) -> list[Card]:
+def cards_of(count: int, kinds: int) -> list[CardToCut]:
     """Cards of both products, in so many states; every state as often as the others."""
     states = [
-        Card(product_named(product), state)
+        CardToCut(product_named(product), state)
         for product, half in zip(_PRODUCTS, (kinds - kinds // 2, kinds // 2), strict=True)
         for state in _states(product)[:half]
     ]

@@ -15,7 +15,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of, most_wanted
-from tessera.core.planning.kinds import Card, NodeCards, cards_beside
+from tessera.core.planning.kinds import CardToCut, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import (
     DemandGroup,
@@ -53,7 +53,7 @@ class PendingCards:
     """Cards that a plan may use, as they are cut now, and the nodes that were skipped, with the reason."""
 
     places: Sequence[NodeCards]
-    cards: Sequence[Card]
+    cards: Sequence[CardToCut]
     without: Mapping[str, Sequence[str]]  # why nodes were skipped, and which
 
     @property
@@ -125,10 +125,10 @@ class Pending:
     def cards(self) -> PendingCards:
         """The cards that may be cut: what pods hold stays, and as much as waiting pods could take of what is free."""
         places: list[NodeCards] = []
-        cards: list[Card] = []
+        cards: list[CardToCut] = []
         skipped: dict[str, list[str]] = {}
         # thousands of nodes are cut and used in a few ways
-        known: dict[tuple[object, ...], tuple[NodeLayout, tuple[Card, ...]]] = {}
+        known: dict[tuple[object, ...], tuple[NodeLayout, tuple[CardToCut, ...]]] = {}
         in_use = HeldDevices(self._inventory)
         for name in sorted(self._inventory.gpus):
             node = self._inventory.gpus[name]

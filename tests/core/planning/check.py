@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card
+from tessera.core.planning.kinds import CardToCut
 from tessera.core.planning.planner import Plan
 
 
-def check_plan(plan: Plan, demand: Mapping[MigProfile, int], cards: Sequence[Card]) -> list[str]:
+def check_plan(plan: Plan, demand: Mapping[MigProfile, int], cards: Sequence[CardToCut]) -> list[str]:
     """Everything that is wrong with the plan as an answer to this demand on these cards; empty when it is right."""
     if len(plan.cards) != len(cards):
         return [f"{len(plan.cards)} layouts for {len(cards)} cards"]

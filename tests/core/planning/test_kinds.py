@@ -7,7 +7,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card, NodeCards, QueuedProfile, cards_beside, kinds_of
+from tessera.core.planning.kinds import CardToCut, NodeCards, QueuedProfile, cards_beside, kinds_of
 from tests.build import GPU, MIG
 
 H200 = product_named("H200")
@@ -92,10 +92,10 @@ def test_by_mig_manager_a_card_is_cut_as_a_whole_or_not_at_all():
 
 def test_cards_that_take_the_same_are_of_one_kind():
     """What a card holds does not matter, only what it can take beside that, and for whom."""
-    low = Card(H200, CardLayout.cut(H200, [Wish(THREE, 0)]).instances)
-    other = Card(H200, CardLayout.cut(H200, [Wish(MigProfile(4, 71), 0)]).instances)
-    full = Card(H200, CardLayout.cut(H200, [Wish(MigProfile(7, 141), 0)]).instances)
-    cards = [low, other, full, Card(H200), Card(H200), low]
+    low = CardToCut(H200, CardLayout.cut(H200, [Wish(THREE, 0)]).instances)
+    other = CardToCut(H200, CardLayout.cut(H200, [Wish(MigProfile(4, 71), 0)]).instances)
+    full = CardToCut(H200, CardLayout.cut(H200, [Wish(MigProfile(7, 141), 0)]).instances)
+    cards = [low, other, full, CardToCut(H200), CardToCut(H200), low]
     places = [
         NodeCards("a", range(2)),
         NodeCards("b", range(2, 4)),

@@ -14,7 +14,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 from tessera.core.planning.configurations import PlanChanges, changes_of
 from tessera.core.planning.demand import most_wanted
-from tessera.core.planning.kinds import Card, NodeCards, QueuedProfile, cards_beside
+from tessera.core.planning.kinds import CardToCut, NodeCards, QueuedProfile, cards_beside
 from tessera.core.planning.planner import Question, plan
 from tessera.solver import highs
 from tests.build import GPU
@@ -62,7 +62,7 @@ def demands(draw):
 
 
 def changes_for(cluster, demand, configs, *, fill) -> tuple[PlanChanges, list[NodeCards]]:
-    cards: list[Card] = []
+    cards: list[CardToCut] = []
     places = []
     for number, (layout, held, given_out, way) in enumerate(cluster):
         whole_only = way is Way.MIG_MANAGER

@@ -14,7 +14,7 @@ from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
-from tessera.core.planning.kinds import Card, NodeCards, QueuedProfile
+from tessera.core.planning.kinds import CardToCut, NodeCards, QueuedProfile
 from tessera.core.planning.planner import Objective, Plan, Question
 from tessera.core.planning.planner import plan as plan_question
 from tessera.core.planning.program import Found
@@ -34,7 +34,7 @@ def question(demand, cards, objective=Objective.DEVICES):
     return Question(wanted, cards, [NodeCards(None, range(len(cards)))], objective)
 
 
-def plan(demand: Demand, cards: list[Card], objective: Objective = Objective.DEVICES) -> Plan:
+def plan(demand: Demand, cards: list[CardToCut], objective: Objective = Objective.DEVICES) -> Plan:
     """A plan for cards of no node in particular."""
     return plan_question(question(demand, cards, objective), highs)
 
@@ -47,10 +47,10 @@ def demand_of(text: str) -> Demand:
     }
 
 
-def kept(product: Product, text: str) -> Card:
+def kept(product: Product, text: str) -> CardToCut:
     """A card that holds `3g.71gb@0`."""
     wishes = [Wish(MigProfile.parse(n), int(p)) for n, _, p in (word.partition("@") for word in text.split())]
-    return Card(product, CardLayout.cut(product, wishes).instances)
+    return CardToCut(product, CardLayout.cut(product, wishes).instances)
 
 
 def written(found: Plan) -> list[str]:
@@ -70,25 +70,25 @@ def score(found: Plan) -> tuple[int, int, int]:
     [
         (
             "2g.20gb=5 3g.30gb=2",
-            [Card(SIMULATED_H200_70GB)] * 4,
+            [CardToCut(SIMULATED_H200_70GB)] * 4,
             ["2g.20gb@0 2g.20gb@2 3g.30gb@4", "2g.20gb@0 2g.20gb@2 3g.30gb@4", "2g.20gb@5", ""],
             ["all 7 devices fit on 3 of 4 cards; fewer cards do not suffice", "not needed: card 3"],
         ),
         (
             "3g.71gb=1 4g.71gb=1",
-            [Card(H200)],
+            [CardToCut(H200)],
             ["4g.71gb@0 3g.71gb@4"],
             ["all 2 devices fit on 1 of 1 card; fewer cards do not suffice"],
         ),
         (
             "3g.71gb=2 1g.18gb=3",
-            [Card(H200)] * 4,
+            [CardToCut(H200)] * 4,
             ["3g.71gb@0 3g.71gb@4", "1g.18gb@4 1g.18gb@5 1g.18gb@6", "", ""],
             ["all 5 devices fit on 2 of 4 cards; fewer cards do not suffice", "not needed: cards 2-3"],
         ),
         (
             "7g.141gb=1 1g.18gb=7 2g.35gb=1",
-            [Card(H200)] * 2,
+            [CardToCut(H200)] * 2,
             ["7g.141gb@0", "1g.18gb@0 1g.18gb@1 1g.18gb@2 1g.18gb@3 1g.18gb@4 1g.18gb@5 1g.18gb@6"],
             [
                 "8 of 9 devices fit, on 2 of 2 cards; no plan serves more devices",
@@ -97,13 +97,13 @@ def score(found: Plan) -> tuple[int, int, int]:
         ),
         (
             "1g.18gb=3 4g.71gb=1",
-            [Card(H200), kept(H200, "3g.71gb@0"), kept(H200, "3g.71gb@4")],
+            [CardToCut(H200), kept(H200, "3g.71gb@0"), kept(H200, "3g.71gb@4")],
             ["", "3g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6", "4g.71gb@0 3g.71gb@4"],
             ["all 4 devices fit on 2 of 3 cards; no empty card is cut", "not needed: card 0"],
         ),
         (
             "3g.30gb=1 2g.12gb=1",
-            [Card(H200), Card(A30)],
+            [CardToCut(H200), CardToCut(A30)],
             ["", "2g.12gb@2"],
             [
                 "1 of 2 devices fits, on 1 of 2 cards; no plan serves more devices",
@@ -112,7 +112,7 @@ def score(found: Plan) -> tuple[int, int, int]:
             ],
         ),
         ("1g.18gb=1", [], [], ["0 of 1 device fit; no plan serves more devices", "left out: 1g.18gb ×1, there are no cards"]),
-        ("", [Card(H200)], [""], ["all 0 devices fit on 0 of 1 card; no empty card is cut", "not needed: card 0"]),
+        ("", [CardToCut(H200)], [""], ["all 0 devices fit on 0 of 1 card; no empty card is cut", "not needed: card 0"]),
     ],
 )  # fmt: skip
 def test_plans(demand, cards, layouts, sentences):
@@ -126,24 +126,24 @@ def test_plans(demand, cards, layouts, sentences):
 def test_the_objective_decides_what_is_left_out():
     """Counted in devices small ones win, counted in memory big ones do."""
     wanted = demand_of("7g.141gb=1 1g.18gb=3")
-    assert plan(wanted, [Card(H200)]).served == demand_of("1g.18gb=3")
-    assert plan(wanted, [Card(H200)], Objective.MEMORY).served == demand_of("7g.141gb=1")
+    assert plan(wanted, [CardToCut(H200)]).served == demand_of("1g.18gb=3")
+    assert plan(wanted, [CardToCut(H200)], Objective.MEMORY).served == demand_of("7g.141gb=1")
 
 
 def test_64_cards():
     """Every profile of an H200 at once, on 64 cards: served on the fewest there can be, and proven."""
     wanted = demand_of("1g.18gb=100 1g.18gb+me=9 1g.35gb=17 2g.35gb=31 3g.71gb=20 4g.71gb=7 7g.141gb=3")
-    found = plan(wanted, [Card(H200)] * 64)
+    found = plan(wanted, [CardToCut(H200)] * 64)
     assert found.optimal
     assert not found.left_out
     assert len(found.used) == 43
-    assert check_plan(found, wanted, [Card(H200)] * 64) == []
+    assert check_plan(found, wanted, [CardToCut(H200)] * 64) == []
 
 
 def test_far_more_than_there_is():
     """Ten thousand devices on 64 cards of two kinds: still an answer that is proven."""
     wanted = demand_of("1g.18gb=4000 3g.71gb=3000 2g.12gb=2000 1g.6gb=1000")
-    cards = [Card(H200), Card(A30)] * 32
+    cards = [CardToCut(H200), CardToCut(A30)] * 32
     found = plan(wanted, cards)
     assert found.optimal
     assert found.served == demand_of("1g.6gb=128 1g.18gb=224")
@@ -154,21 +154,21 @@ def test_a_card_keeps_only_what_fits():
     """Devices that are to stay must fit their card."""
     three, four = Instance(MigProfile(3, 71), 0, 4), Instance(MigProfile(4, 71), 0, 4)
     with pytest.raises(DoesNotFit, match=r"put 3g.71gb at 4"):
-        Card(H200, (three, four))
-    assert Card(H200, (Instance(MigProfile(1, 18), 6, 1), three)).kept == (
+        CardToCut(H200, (three, four))
+    assert CardToCut(H200, (Instance(MigProfile(1, 18), 6, 1), three)).kept == (
         three,
         Instance(MigProfile(1, 18), 6, 1),
     )
 
 
-def occupied(data, product: Product) -> Card:
+def occupied(data, product: Product) -> CardToCut:
     """A card with up to two devices anywhere."""
     wishes = data.draw(st.lists(st.sampled_from(product.profiles), max_size=2))
     instances = place(product, [Wish(profile) for profile in wishes]) or ()
-    return Card(product, instances)
+    return CardToCut(product, instances)
 
 
-def draw_question(data, most_cards: int, most_devices: int) -> tuple[Demand, list[Card], Objective]:
+def draw_question(data, most_cards: int, most_devices: int) -> tuple[Demand, list[CardToCut], Objective]:
     products = data.draw(st.lists(st.sampled_from(PRODUCTS), min_size=1, max_size=2))
     cards = [
         occupied(data, data.draw(st.sampled_from(products)))
@@ -179,7 +179,9 @@ def draw_question(data, most_cards: int, most_devices: int) -> tuple[Demand, lis
     return wanted, cards, data.draw(st.sampled_from(Objective))
 
 
-def first_fit_decreasing(wanted: Demand, cards: list[Card], objective: Objective) -> tuple[int, int, int]:
+def first_fit_decreasing(
+    wanted: Demand, cards: list[CardToCut], objective: Objective
+) -> tuple[int, int, int]:
     """Biggest first, each on the first card that takes it, occupied cards first; its score."""
     order = sorted(range(len(cards)), key=lambda number: not cards[number].kept)
     held = [[Wish(i.profile, i.position) for i in card.kept] for card in cards]
@@ -210,7 +212,7 @@ def test_a_plan_is_valid_and_never_worse_than_first_fit(data):
     assert all(explain_plan(PlanChanges(found)))
 
 
-def brute_force(wanted: Demand, cards: list[Card], objective: Objective) -> tuple[int, int, int]:
+def brute_force(wanted: Demand, cards: list[CardToCut], objective: Objective) -> tuple[int, int, int]:
     """The best score there is, by trying every layout of every card."""
     profiles = sorted(wanted)
     options = []
@@ -290,7 +292,7 @@ def test_the_check_finds_what_is_wrong(instances, complaints):
 def test_the_check_compares_with_the_question():
     """A plan that answers another question is found out."""
     cards = [kept(H200, "3g.71gb@0")]
-    found = plan(demand_of("1g.18gb=1"), [Card(H200)])
+    found = plan(demand_of("1g.18gb=1"), [CardToCut(H200)])
     assert check_plan(found, demand_of("1g.18gb=2"), cards) == [
         "card 0: 3g.71gb at 0 had to stay",
         "1g.18gb: 2 asked for, 1 served, 0 left out",
@@ -322,17 +324,17 @@ def test_rooms():
 
 def on_nodes(
     demand: str,
-    nodes: dict[str, tuple[list[Card], set[int]]],
+    nodes: dict[str, tuple[list[CardToCut], set[int]]],
     most_nodes: int | None = None,
     most_cards: int | None = None,
-) -> tuple[Plan, list[Card], list[NodeCards]]:
+) -> tuple[Plan, list[CardToCut], list[NodeCards]]:
     """A plan for `3g.71gb=2@1` (two for queue 1), on nodes that serve queues."""
     wanted = {}
     for word in demand.split():
         counts, _, queue = word.partition("@")
         name, _, count = counts.partition("=")
         wanted[QueuedProfile(MigProfile.parse(name), int(queue or 0))] = int(count)
-    cards: list[Card] = []
+    cards: list[CardToCut] = []
     places = []
     for name, (some, queues) in nodes.items():
         places.append(NodeCards(name, range(len(cards), len(cards) + len(some)), frozenset(queues)))
@@ -348,12 +350,12 @@ def on_nodes(
     ("demand", "nodes", "limits", "layouts", "touched"),
     [
         # a device on a node that the waiting pod cannot use is no help
-        ("3g.71gb=2@1", {"a": ([Card(H200)], {2}), "b": ([Card(H200)], {1})}, {}, ["", "3g.71gb@0 3g.71gb@4"], ["b"]),
-        ("3g.71gb=2@1", {"a": ([Card(H200)] * 2, {2})}, {}, ["", ""], []),
+        ("3g.71gb=2@1", {"a": ([CardToCut(H200)], {2}), "b": ([CardToCut(H200)], {1})}, {}, ["", "3g.71gb@0 3g.71gb@4"], ["b"]),
+        ("3g.71gb=2@1", {"a": ([CardToCut(H200)] * 2, {2})}, {}, ["", ""], []),
         # what only one node can do for one queue is left to it
         (
             "7g.141gb=1@1 7g.141gb=1@2",
-            {"a": ([Card(H200)], {1, 2}), "b": ([Card(H200)], {1})},
+            {"a": ([CardToCut(H200)], {1, 2}), "b": ([CardToCut(H200)], {1})},
             {},
             ["7g.141gb@0", "7g.141gb@0"],
             ["a", "b"],
@@ -361,7 +363,7 @@ def on_nodes(
         # the fewest nodes: both on the one that has two cards
         (
             "7g.141gb=2",
-            {"a": ([Card(H200)], {0}), "b": ([Card(H200)] * 2, {0})},
+            {"a": ([CardToCut(H200)], {0}), "b": ([CardToCut(H200)] * 2, {0})},
             {},
             ["", "7g.141gb@0", "7g.141gb@0"],
             ["b"],
@@ -369,14 +371,14 @@ def on_nodes(
         # fewer empty cards come before fewer nodes
         (
             "3g.71gb=2",
-            {"a": ([kept(H200, "3g.71gb@4")], {0}), "b": ([kept(H200, "3g.71gb@4")], {0}), "c": ([Card(H200)], {0})},
+            {"a": ([kept(H200, "3g.71gb@4")], {0}), "b": ([kept(H200, "3g.71gb@4")], {0}), "c": ([CardToCut(H200)], {0})},
             {},
             ["3g.71gb@0 3g.71gb@4", "3g.71gb@0 3g.71gb@4", ""],
             ["a", "b"],
         ),
-        ("7g.141gb=3", {"a": ([Card(H200)], {0}), "b": ([Card(H200)] * 2, {0})}, {"most_nodes": 1}, ["", "7g.141gb@0", "7g.141gb@0"], ["b"]),
-        ("7g.141gb=3", {"a": ([Card(H200)], {0}), "b": ([Card(H200)] * 2, {0})}, {"most_cards": 1}, ["7g.141gb@0", "", ""], ["a"]),
-        ("1g.18gb=2 3g.71gb=1", {"a": ([Card(H200)], {0}), "b": ([Card(H200)], {0})}, {"most_cards": 1}, ["1g.18gb@2 1g.18gb@3 3g.71gb@4", ""], ["a"]),
+        ("7g.141gb=3", {"a": ([CardToCut(H200)], {0}), "b": ([CardToCut(H200)] * 2, {0})}, {"most_nodes": 1}, ["", "7g.141gb@0", "7g.141gb@0"], ["b"]),
+        ("7g.141gb=3", {"a": ([CardToCut(H200)], {0}), "b": ([CardToCut(H200)] * 2, {0})}, {"most_cards": 1}, ["7g.141gb@0", "", ""], ["a"]),
+        ("1g.18gb=2 3g.71gb=1", {"a": ([CardToCut(H200)], {0}), "b": ([CardToCut(H200)], {0})}, {"most_cards": 1}, ["1g.18gb@2 1g.18gb@3 3g.71gb@4", ""], ["a"]),
     ],
 )  # fmt: skip
 def test_plans_on_nodes(demand, nodes, limits, layouts, touched):
@@ -491,7 +493,7 @@ def test_at_the_bound_the_gap_is_told():
         found = highs(program, goal, start)
         return Found(tuple(start), found.bound)
 
-    found = plan_question(question(demand_of("3g.71gb=12"), [Card(H200)] * 6), given_up)
+    found = plan_question(question(demand_of("3g.71gb=12"), [CardToCut(H200)] * 6), given_up)
     assert not found.optimal
     assert explain_plan(PlanChanges(found))[:2] == [
         "0 of 12 devices fit, on 0 of 6 cards; at most 12 devices more could be served",
@@ -502,7 +504,7 @@ def test_at_the_bound_the_gap_is_told():
 def test_forty_thousand_cards():
     """Twenty kinds of cards, two thousand of each: proven, and every layout fits."""
     states = [kept(H200, f"1g.18gb@{at}") for at in range(7)] + [
-        Card(H200),
+        CardToCut(H200),
         kept(H200, "3g.71gb@0"),
         kept(H200, "3g.71gb@4"),
     ]
@@ -532,18 +534,18 @@ SMALL = cut(" ".join(f"1g.18gb@{at}" for at in range(7)))
 @pytest.mark.parametrize(
     ("card", "demand", "fill", "layout"),
     [
-        (Card(H200), "4g.71gb=1", None, "4g.71gb@0"),
-        (Card(H200), "4g.71gb=1", "1g.18gb 2g.35gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
-        (Card(H200), "4g.71gb=1", "2g.35gb 1g.18gb", "4g.71gb@0 2g.35gb@4 1g.18gb@6"),
-        (Card(H200), "4g.71gb=1", "4g.71gb 7g.141gb", "4g.71gb@0"),
+        (CardToCut(H200), "4g.71gb=1", None, "4g.71gb@0"),
+        (CardToCut(H200), "4g.71gb=1", "1g.18gb 2g.35gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (CardToCut(H200), "4g.71gb=1", "2g.35gb 1g.18gb", "4g.71gb@0 2g.35gb@4 1g.18gb@6"),
+        (CardToCut(H200), "4g.71gb=1", "4g.71gb 7g.141gb", "4g.71gb@0"),
         # what the card had comes back where nobody asks for anything that fits
-        (Card(H200, (), SMALL, whole_only=True), "4g.71gb=1", "7g.141gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
-        (Card(H200, (), SMALL, whole_only=True), "4g.71gb=1", None, "4g.71gb@0"),
+        (CardToCut(H200, (), SMALL, whole_only=True), "4g.71gb=1", "7g.141gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (CardToCut(H200, (), SMALL, whole_only=True), "4g.71gb=1", None, "4g.71gb@0"),
         # single devices that are not in the way stay, before anything is filled
-        (Card(H200, (), SMALL), "4g.71gb=1", "2g.35gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
-        (Card(H200, (), SMALL), "4g.71gb=1", None, "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
-        (Card(H200, (), cut("1g.18gb@0 3g.71gb@4")), "3g.71gb=1", None, "3g.71gb@0 3g.71gb@4"),
-        (Card(H200, (), cut("2g.35gb@0 2g.35gb@4")), "3g.71gb=1", None, "2g.35gb@0 3g.71gb@4"),
+        (CardToCut(H200, (), SMALL), "4g.71gb=1", "2g.35gb", "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (CardToCut(H200, (), SMALL), "4g.71gb=1", None, "4g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6"),
+        (CardToCut(H200, (), cut("1g.18gb@0 3g.71gb@4")), "3g.71gb=1", None, "3g.71gb@0 3g.71gb@4"),
+        (CardToCut(H200, (), cut("2g.35gb@0 2g.35gb@4")), "3g.71gb=1", None, "2g.35gb@0 3g.71gb@4"),
     ],
 )  # fmt: skip
 def test_the_rest_of_a_card(card, demand, fill, layout):
@@ -554,7 +556,7 @@ def test_the_rest_of_a_card(card, demand, fill, layout):
 def test_cards_that_are_not_needed_stay_as_they_are():
     """Cut, uncut, fixed, or with MIG on and nothing on it."""
     present = [SMALL, CardLayout(H200), CardLayout(H200, mig_enabled=True), cut("3g.71gb@0")]
-    cards = [Card(H200, (), one, fixed=True) for one in present] + [Card(H200, (), SMALL)]
+    cards = [CardToCut(H200, (), one, fixed=True) for one in present] + [CardToCut(H200, (), SMALL)]
     found = planned("7g.141gb=1", cards)
     assert list(found.cards[:4]) == present
     assert written(found)[4:] == ["7g.141gb@0"]
@@ -562,14 +564,14 @@ def test_cards_that_are_not_needed_stay_as_they_are():
 
 def test_a_plan_removes_as_little_as_it_can():
     """Of cards that would do it takes the one that loses the least of what is idle."""
-    empty = Card(H200, (), CardLayout(H200, mig_enabled=True))
-    small, one = Card(H200, (), SMALL), Card(H200, (), cut("1g.18gb@0"))
-    whole = Card(H200, (), CardLayout(H200))
+    empty = CardToCut(H200, (), CardLayout(H200, mig_enabled=True))
+    small, one = CardToCut(H200, (), SMALL), CardToCut(H200, (), cut("1g.18gb@0"))
+    whole = CardToCut(H200, (), CardLayout(H200))
     for cards, taken in (
         ([whole, small, one, empty], 3),
         ([whole, small, one], 2),
         ([whole, small], 1),
-        ([whole, small, Card(H200, (), cut("3g.71gb@4"))], 2),
+        ([whole, small, CardToCut(H200, (), cut("3g.71gb@4"))], 2),
     ):
         assert planned("7g.141gb=1", cards).used == (taken,)
     # beside three of the seven there is room: four are lost, and of the whole card all
@@ -579,9 +581,9 @@ def test_a_plan_removes_as_little_as_it_can():
 def test_fixed_cards_are_not_cut():
     """Whatever room they seem to have."""
     cards = [
-        Card(H200, fixed=True),
+        CardToCut(H200, fixed=True),
         kept(H200, "1g.18gb@6"),
-        Card(H200, kept(H200, "1g.18gb@6").kept, whole_only=True),
+        CardToCut(H200, kept(H200, "1g.18gb@6").kept, whole_only=True),
     ]
     found = planned("4g.71gb=3", cards)
     assert (found.used, found.fixed) == ((1,), frozenset({0, 2}))

@@ -4,16 +4,16 @@ from tessera.cli.common.output import warn
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.product import product_named
-from tessera.core.planning.kinds import Card, NodeCards, card_of
+from tessera.core.planning.kinds import CardToCut, NodeCards, card_of
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import skipped_nodes, uncut, way_of
 from tessera.kube.object_files import called, objects_in
 from tessera.protocol.mig.nodes import GpuNode
 
 
-def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[Card]:
+def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[CardToCut]:
     """Cards of products that were named, each with a number; without a number as many as are enough."""
-    found: list[Card] = []
+    found: list[CardToCut] = []
     for text in products:
         name, separator, number = text.partition("=")
         if separator and not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 1024):
@@ -24,16 +24,16 @@ def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> 
             raise InvalidInput(f"--product {text}: with several products give the number of each: {text}=4")
         if separator and cards is not None:
             raise InvalidInput(f"--product {text} and --cards {cards}: give the number only once")
-        found += [Card(product_named(name))] * (int(number) if separator else cards or enough)
+        found += [CardToCut(product_named(name))] * (int(number) if separator else cards or enough)
     return found
 
 
 def node_cards(
     inventory: Inventory, files: tuple[str, ...], *, keep: bool
-) -> tuple[list[NodeCards], list[Card]]:
+) -> tuple[list[NodeCards], list[CardToCut]]:
     """The cards of nodes; nodes with unknown cards are skipped, with a warning, and to keep devices, those with unknown layouts."""
     places: list[NodeCards] = []
-    cards: list[Card] = []
+    cards: list[CardToCut] = []
     skipped: dict[str, list[str]] = {}
     inventory.take(objects_in(files))
     for node in inventory.gpus.values():
@@ -53,7 +53,7 @@ def node_cards(
     return places, cards
 
 
-def _cards(node: GpuNode, known: KnownLayout | UnknownLayout, *, keep: bool) -> list[Card]:
+def _cards(node: GpuNode, known: KnownLayout | UnknownLayout, *, keep: bool) -> list[CardToCut]:
     if isinstance(known, KnownLayout):
         whole_only = node.by_mig_manager or not known.placed
         return [

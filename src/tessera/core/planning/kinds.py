@@ -23,7 +23,7 @@ ANYWHERE: Final = 0  # the queue of a demand that may go to every node
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class CardToCut:
     """A card to be cut: its product, the devices on it that stay where they are, and how it is cut now."""
 
     product: Product
@@ -52,7 +52,7 @@ class Card:
         return self.product.memory_slices
 
 
-card_of = lru_cache(maxsize=4096)(Card)  # the same object for the same state: each is looked at once
+card_of = lru_cache(maxsize=4096)(CardToCut)  # the same object for the same state: each is looked at once
 
 
 def cards_beside(
@@ -62,7 +62,7 @@ def cards_beside(
     given: Mapping[str, int] = MappingProxyType({}),
     *,
     whole_only: bool = False,
-) -> tuple[Card, ...]:
+) -> tuple[CardToCut, ...]:
     """A node's cards, each with the devices that stay: those that are held, and as many as were given out.
 
     Where it is not known which devices of a resource pods hold, all of it stay; so a whole GPU stays whole. Where something is held or
@@ -140,7 +140,7 @@ class Kinds:
 def kinds_of(
     wanted: Mapping[QueuedProfile, int],
     profiles: tuple[MigProfile, ...],
-    cards: Sequence[Card],
+    cards: Sequence[CardToCut],
     places: Sequence[NodeCards],
 ) -> Kinds:
     """Group cards and places; profiles in the order of the patterns' counts."""
@@ -168,7 +168,10 @@ def kinds_of(
 
 
 def _kind(
-    card: Card, queues: frozenset[int], wanted: Mapping[QueuedProfile, int], profiles: tuple[MigProfile, ...]
+    card: CardToCut,
+    queues: frozenset[int],
+    wanted: Mapping[QueuedProfile, int],
+    profiles: tuple[MigProfile, ...],
 ) -> CardKind | None:
     if card.fixed:
         return None

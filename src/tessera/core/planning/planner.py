@@ -20,7 +20,7 @@ from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, Pattern, Wish
 from tessera.core.mig.placement import place as places_for
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card, Kinds, NodeCards, QueuedProfile, kinds_of
+from tessera.core.planning.kinds import CardToCut, Kinds, NodeCards, QueuedProfile, kinds_of
 from tessera.core.planning.program import Program, Solver, Sum, minimise
 
 _PROMISED: Final = 3  # the goals that count; the others only choose among plans that are as good
@@ -38,7 +38,7 @@ class Objective(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Question:
     wanted: Mapping[QueuedProfile, int]
-    cards: Sequence[Card]
+    cards: Sequence[CardToCut]
     places: Sequence[NodeCards]
     objective: Objective = Objective.DEVICES
     most_nodes: int | None = None
@@ -227,7 +227,7 @@ def _assign(model: _Model, values: Sequence[int], places: Sequence[NodeCards]) -
 
 
 def _layouts(
-    cards: Sequence[Card],
+    cards: Sequence[CardToCut],
     profiles: Sequence[MigProfile],
     added: Mapping[int, Pattern],
     fill: tuple[MigProfile, ...] | None,
@@ -244,7 +244,7 @@ def _layouts(
 
 
 def _layout(
-    card: Card, profiles: Sequence[MigProfile], pattern: Pattern, fill: tuple[MigProfile, ...] | None
+    card: CardToCut, profiles: Sequence[MigProfile], pattern: Pattern, fill: tuple[MigProfile, ...] | None
 ) -> tuple[CardLayout, tuple[Instance, ...]]:
     """A card as it will be, and what stays on it: what must, and what is in nobody's way."""
     if not pattern:

@@ -7,7 +7,7 @@ from tessera.core.devices.held import Held
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.planning.kinds import Card
+from tessera.core.planning.kinds import CardToCut
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices
 
@@ -22,7 +22,9 @@ class NodeFacts:
     has_gpus: bool
     known: KnownLayout | UnknownLayout | None = None
     held: Held | None = None
-    cards: dict[tuple[object, ...], tuple[Card, ...]] = field(default_factory=dict)  # by what was given out
+    cards: dict[tuple[object, ...], tuple[CardToCut, ...]] = field(
+        default_factory=dict
+    )  # by what was given out
 
 
 class NodeMemory:
