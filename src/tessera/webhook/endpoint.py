@@ -114,7 +114,7 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Memory:
+class ResponseCache:
     """Responses by what they depend on, bounded in bytes; the oldest go first."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Admission:
         self.view = view
         self._clock = clock  # of who follows pods
         self.policy = policy  # the configuration that decisions follow
-        self.memory = Memory()
+        self.memory = ResponseCache()
         self._responses_for = view.version
 
     def configure(self, policy: Policy) -> None:
