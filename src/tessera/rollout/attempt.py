@@ -12,7 +12,7 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.nodes import CHANGING, gpu_node
 from tessera.rollout.change import Change
-from tessera.rollout.progress import Watched, offered_by, offered_on, progress_of
+from tessera.rollout.progress import WatchedNode, offered_by, offered_on, progress_of
 from tessera.rollout.writing import NotShown, Overtaken, paused, resume, write
 
 NO_CONFIGURATION: Final = "tessera-try-again"  # names nothing: mig-manager answers `failed`, and cuts nothing
@@ -59,7 +59,7 @@ class Attempt:
         """What stands on the node because of us."""
         return (self.change.after, NO_CONFIGURATION) if self.change.label else (self.change.after,)
 
-    async def write(self, node: Watched) -> None:
+    async def write(self, node: WatchedNode) -> None:
         """Write the new value; where mig-manager has failed with that very name, after another one."""
         change = self.change
         node.states.clear()
@@ -67,7 +67,7 @@ class Attempt:
             await write(self._client, change, [change.before], NO_CONFIGURATION, None)
         await write(self._client, change, [change.before, *self.ours[1:]], change.after, None)
 
-    async def until_shown(self, node: Watched, timeout: float) -> None:
+    async def until_shown(self, node: WatchedNode, timeout: float) -> None:
         """Wait until the node shows the layout; `NotShown` says why it does not."""
         change = self.change
         told, reason, refused, since, seen = "", "", "", 0.0, False
@@ -112,7 +112,7 @@ class Attempt:
                 f"the layout is not applied after {timeout:g} s: {told or refused or 'the node has not reported'}"
             ) from error
 
-    async def _again(self, node: Watched, refused: str) -> None:
+    async def _again(self, node: WatchedNode, refused: str) -> None:
         """Change the label away and back, after a while."""
         change = self.change
         self._report(
@@ -133,7 +133,7 @@ class Attempt:
         await write(self._client, change, [away, *self.ours], change.after, None)
         self._report(f"{change.key} written again")
 
-    async def come_back(self, node: Watched, seconds: float) -> bool:
+    async def come_back(self, node: WatchedNode, seconds: float) -> bool:
         """Wait until the node offers its old devices again."""
 
         def back(one: NodeIn) -> bool:

@@ -91,7 +91,7 @@ async def offered_on(client: Client, node: NodeIn) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedNode:
     """One node, kept up to date."""
 
     node: NodeIn | None = None
@@ -124,8 +124,8 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(client: Client, name: str) -> AsyncIterator[Watched]:
-    node = Watched()
+async def watched(client: Client, name: str) -> AsyncIterator[WatchedNode]:
+    node = WatchedNode()
 
     def replace(objects: Iterable[NodeIn]) -> None:
         node.put(next((one for one in objects if one.metadata.name == name), None))

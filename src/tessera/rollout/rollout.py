@@ -27,7 +27,7 @@ from tessera.rollout.in_use import Holder, holders, named, uses_of
 from tessera.rollout.machine.alone import Alone
 from tessera.rollout.machine.values import How, Outcome
 from tessera.rollout.outcomes import NodeRollout, RolloutResult, ended
-from tessera.rollout.progress import Watched, watched
+from tessera.rollout.progress import WatchedNode, watched
 from tessera.rollout.writing import NotShown, Overtaken, write
 
 T = TypeVar("T")
@@ -202,10 +202,10 @@ class Rollout:
             raise
 
     @asynccontextmanager
-    async def _followed(self, change: Change) -> AsyncIterator[Watched]:
+    async def _followed(self, change: Change) -> AsyncIterator[WatchedNode]:
         """The node, followed from before the write, so that no state is missed; not at all where nobody waits for it."""
         if self._timeout is None:
-            yield Watched()
+            yield WatchedNode()
             return
         async with watched(self._client, change.node) as node:
             await node.change(min(self._timeout, _TO_FOLLOW))
