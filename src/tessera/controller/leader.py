@@ -17,7 +17,7 @@ from tessera.core.errors import TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.view.lease import Watched
+from tessera.kube.view.lease import WatchedLease
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Leader:
         self._times = times
         self._reconcilers = reconcilers
         self._clock = client.clock
-        self._watched = Watched(client.clock)
+        self._watched = WatchedLease(client.clock)
         self._renewed = 0.0
         self._last_error = ""
 

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.core.admission.view.offers import Offers
 from tessera.kube.rest.client import Client
-from tessera.kube.view.lease import CONTROLLER, LeaseFollower, Watched
+from tessera.kube.view.lease import CONTROLLER, LeaseFollower, WatchedLease
 from tessera.protocol.kubernetes.lease import Lease
 from tessera.simulation.control_plane.kinds import LEASES
 from tests.kube.apiserver import MisbehavingApiServer
@@ -23,7 +23,7 @@ def lease(renewed=START, holder="one", seconds=15, transitions=0):
 def test_held_while_it_changes():
     """By the clock of who looks: the same Lease again is no sign of life."""
     clock = FakeClock()
-    watched = Watched(clock)
+    watched = WatchedLease(clock)
 
     def held_after(seconds, *seen):
         for one in seen:
@@ -45,7 +45,7 @@ def test_held_while_it_changes():
 def test_left_behind(renewed, seconds):
     """Who watches from afar believes a Lease once it has changed, and for a minute at most: no clock of another machine counts."""
     clock = FakeClock()
-    watched = Watched(clock, at_first=False)
+    watched = WatchedLease(clock, at_first=False)
     spec = {"holderIdentity": "one", "leaseDurationSeconds": seconds, "renewTime": renewed}
     watched.see(Lease.read(json.dumps({"metadata": {"name": "l"}, "spec": spec}).encode()))
     assert not watched.is_held
@@ -74,7 +74,7 @@ def test_what_the_holder_runs(said, claims):
     one = Lease("l", "1", "one", 15, START, START, 0, said)
     again = Lease.read(json.dumps(one.held("one", 15, FakeClock().wall()).document("ns")).encode())
     assert (again.reconcilers, again.says("claims")) == (said, claims)
-    watched = Watched(FakeClock())
+    watched = WatchedLease(FakeClock())
     watched.see(again)
     assert watched.runs("claims") is claims
 

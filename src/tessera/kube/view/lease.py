@@ -29,7 +29,7 @@ _LOOK: Final = 1.0  # seconds between two looks at the clock
 _MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
 
 
-class Watched:
+class WatchedLease:
     """A Lease as one process sees it: held while it keeps changing."""
 
     def __init__(self, clock: Clock, *, at_first: bool = True) -> None:
@@ -68,7 +68,7 @@ class LeaseFollower(Follower):
         sink = Sink(Lease.read, self._replace, self._see, lambda _: self._see(None))
         super().__init__(client, {resource: sink})
         # one that was left behind is not at work; one that is renews it two seconds later
-        self._watched = Watched(client.clock, at_first=False)
+        self._watched = WatchedLease(client.clock, at_first=False)
         self._clock = client.clock
         self._tell = tell
 
