@@ -27,7 +27,7 @@ from tessera.node.dra.claims.preparing import CannotPrepare, Claims
 from tessera.node.dra.slices.documents import offer
 from tessera.node.metrics import DraMetrics
 from tessera.node.sources.cutting import jobs
-from tessera.node.sources.cutting.jobs import Job
+from tessera.node.sources.cutting.jobs import CutJob
 from tessera.node.sources.cutting.on_demand import OnDemandSource
 from tessera.node.sources.cutting.port import DriverRefused
 from tessera.node.sources.nvml import NvmlSource
@@ -41,7 +41,7 @@ ONE, TWO, THREE = "gpu-0-mig-1g-18gb-1", "gpu-0-mig-2g-35gb-0", "gpu-0-mig-3g-71
 PLACES = [*every_place(H200)]
 
 
-class Inline(Job):
+class Inline(CutJob):
     """A cut in the caller's thread: what kills it kills the caller."""
 
     def start(self) -> None:
@@ -55,7 +55,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     async def to_thread(work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
 
-    monkeypatch.setattr(jobs, "Job", Inline)
+    monkeypatch.setattr(jobs, "CutJob", Inline)
     monkeypatch.setattr(asyncio, "to_thread", to_thread)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
@@ -350,7 +350,7 @@ def test_fault_50_a_call_that_hangs_holds_up_its_card_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claims of the card fail with the card's name, those of others are prepared; no other process cuts meanwhile."""
-    monkeypatch.setattr(jobs, "Job", Job)
+    monkeypatch.setattr(jobs, "CutJob", CutJob)
     monkeypatch.setattr(jobs, "_LOOK", 0.05)
 
     async def story() -> None:

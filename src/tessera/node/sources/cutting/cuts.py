@@ -16,7 +16,7 @@ from tessera.core.devices.transition import RECALL
 from tessera.core.mig.cutting import Cut, steps
 from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, ResetNeeded
-from tessera.node.sources.cutting.jobs import AGAIN, Job, wake
+from tessera.node.sources.cutting.jobs import AGAIN, CutJob, wake
 from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.port import Driver
 from tessera.node.sources.cutting.reading import devices_by_instance, ids_on, made_on
@@ -47,7 +47,7 @@ class Cuts:
         self._journal = journal
         self._changed = changed
         self._clock = clock
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, CutJob] = {}
         self._later: dict[str, _Later] = {}  # in use
         self._failed: dict[str, _Later] = {}
         # cards that a killed process was cutting, and what they were before
@@ -157,7 +157,7 @@ class Cuts:
     def _start(self, orders: Sequence[Order]) -> None:
         loop = asyncio.get_running_loop()
         for order in orders:
-            job = Job(order, self._driver, self._journal, lambda: wake(loop, self._changed), self._clock)
+            job = CutJob(order, self._driver, self._journal, lambda: wake(loop, self._changed), self._clock)
             self._jobs[order.card] = job
             job.start()
 

@@ -27,7 +27,7 @@ _LOOK: Final = 0.5  # seconds between looks at a job: it may hang, or we may end
 _STOP: Final = 5.0  # seconds for jobs at work when we end; Kubernetes gives us 30 in all
 
 
-class Job:
+class CutJob:
     """One card's cut. The thread ends with the process: nothing waits for a call that does not come back."""
 
     def __init__(
@@ -105,7 +105,7 @@ class AwaitedJobs:
         self._lock = lock
         self._clock = clock
         self._users = 0  # of the lock
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, CutJob] = {}
         self._later: dict[str, _Later] = {}
         self._news = asyncio.Event()
         self._latest = inf  # until when anybody waits
@@ -131,9 +131,9 @@ class AwaitedJobs:
         later = self._later.get(card)
         return later.words if later and later.goal == goal and self._clock() < later.at else ""
 
-    def begin(self, order: Order) -> Job:
+    def begin(self, order: Order) -> CutJob:
         loop = asyncio.get_running_loop()
-        job = Job(order, self._driver, self._journal, lambda: wake(loop, self._news), self._clock)
+        job = CutJob(order, self._driver, self._journal, lambda: wake(loop, self._news), self._clock)
         self._jobs[order.card] = job
         job.start()
         return job
