@@ -18,7 +18,7 @@ from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, ResetNeeded
 from tessera.node.sources.cutting.jobs import AGAIN, CutJob, wake
 from tessera.node.sources.cutting.journal import Journal
-from tessera.node.sources.cutting.port import Driver
+from tessera.node.sources.cutting.port import GpuDriver
 from tessera.node.sources.cutting.reading import devices_by_instance, ids_on, made_on
 from tessera.node.sources.nvml_card import NvmlCard
 
@@ -41,7 +41,7 @@ class _Later:
 
 class Cuts:
     def __init__(
-        self, driver: Driver, journal: Journal, changed: asyncio.Event, clock: Callable[[], float]
+        self, driver: GpuDriver, journal: Journal, changed: asyncio.Event, clock: Callable[[], float]
     ) -> None:
         self._driver = driver
         self._journal = journal

@@ -14,7 +14,7 @@ from tessera.core.mig.cutting import Cut
 from tessera.node.polling import either
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, cut
 from tessera.node.sources.cutting.journal import Journal, Lock
-from tessera.node.sources.cutting.port import Driver, DriverRefused
+from tessera.node.sources.cutting.port import DriverRefused, GpuDriver
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class CutJob:
     def __init__(
         self,
         order: Order,
-        driver: Driver,
+        driver: GpuDriver,
         journal: Journal,
         ended: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
@@ -98,7 +98,7 @@ class AwaitedJobs:
     """Jobs that somebody waits for, one at a time on a card, alone among the processes that cut."""
 
     def __init__(
-        self, driver: Driver, journal: Journal, lock: Lock, clock: Callable[[], float] = time.monotonic
+        self, driver: GpuDriver, journal: Journal, lock: Lock, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._driver = driver
         self._journal = journal

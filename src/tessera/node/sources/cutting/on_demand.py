@@ -28,7 +28,7 @@ from tessera.node.sources.cutting.card import Order
 from tessera.node.sources.cutting.jobs import AwaitedJobs
 from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
 from tessera.node.sources.cutting.neighbours import Neighbours
-from tessera.node.sources.cutting.port import Driver, Products
+from tessera.node.sources.cutting.port import GpuDriver, Products
 from tessera.node.sources.cutting.reading import (
     CardClaims,
     free_on,
@@ -56,7 +56,7 @@ class OnDemandSource:
     def __init__(
         self,
         gpus: NvmlSource,
-        driver: Driver,
+        driver: GpuDriver,
         *,
         node: str,
         state_dir: Path,

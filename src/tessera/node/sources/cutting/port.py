@@ -62,7 +62,7 @@ class Writer(Protocol):
     def destroy(self, gpu_instance: int) -> None: ...
 
 
-class Driver(Protocol):
+class GpuDriver(Protocol):
     """The driver, as far as cards are cut by it."""
 
     def product(self, uuid: str) -> Product:
@@ -77,7 +77,7 @@ class Driver(Protocol):
 class Products:
     """What the driver says about cards, by their UUIDs: asked once, and one that does not answer holds up no other."""
 
-    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, driver: GpuDriver, clock: Callable[[], float] = time.monotonic) -> None:
         self._driver = driver
         self._asker = Asker(clock)
         self.known: dict[str, Product] = {}

@@ -23,7 +23,7 @@ from tessera.node.sources import SourceFailed
 from tessera.node.sources.cutting.cuts import Cuts
 from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
 from tessera.node.sources.cutting.neighbours import Neighbours
-from tessera.node.sources.cutting.port import Driver, Products
+from tessera.node.sources.cutting.port import GpuDriver, Products
 from tessera.node.sources.cutting.reading import (
     is_of,
     layout_with,
@@ -66,7 +66,7 @@ class CutSource:
     def __init__(
         self,
         gpus: NvmlSource,
-        driver: Driver,
+        driver: GpuDriver,
         *,
         node: str,
         state_dir: Path,
