@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tessera.core.errors import TesseraError
-from tessera.node.dra.exclusive import Instance
+from tessera.node.dra.exclusive import DriverProcess
 
 
 def test_the_newest_that_lives_leads(tmp_path: Path) -> None:
     """A new process takes over at once; when it has ended, the older one leads again."""
-    with Instance(tmp_path) as old:
+    with DriverProcess(tmp_path) as old:
         assert old.leads()
-        with Instance(tmp_path) as new:
+        with DriverProcess(tmp_path) as new:
             assert (old.leads(), new.leads()) == (False, True)
             assert old.token != new.token
         assert old.leads()
@@ -25,7 +25,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     hidden = tmp_path / ".00000000000000000000-dead.new"
     hidden.touch()
     os.utime(hidden, (0, 0))
-    with Instance(tmp_path) as old:
+    with DriverProcess(tmp_path) as old:
         for number in range(3):
             (tmp_path / f"0000000000000000000{number}-dead").touch()
         (tmp_path / "99999999999999999999-dead").touch()
@@ -39,6 +39,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(TesseraError, match="the DRA driver cannot write there, so it does not start"),
-        Instance(tmp_path / "file"),
+        DriverProcess(tmp_path / "file"),
     ):
         pass

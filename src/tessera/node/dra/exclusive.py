@@ -32,7 +32,7 @@ _TIMEOUT: Final = 5.0  # seconds for the kubelet's list of pods
 _HIDDEN: Final = ".new"  # a file that is not locked yet
 
 
-class Instance:
+class DriverProcess:
     """This process among those of the driver on this node."""
 
     def __init__(self, folder: Path) -> None:

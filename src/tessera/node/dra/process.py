@@ -19,7 +19,7 @@ from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import forget_stale
 from tessera.node.dra.driver import Driver
-from tessera.node.dra.exclusive import Instance
+from tessera.node.dra.exclusive import DriverProcess
 from tessera.node.dra.kubelet import ClaimService, DriverEndpoint, HealthService
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import NodeEvents
@@ -44,7 +44,7 @@ class NodeDriver:
         self._client = client
         self._pool = pool_of(settings.node)
         self._folder = settings.state_dir / "dra"
-        self._instance = Instance(self._folder / "instances")
+        self._instance = DriverProcess(self._folder / "instances")
         self._store = PreparedClaims(self._folder / "claims")
         self._files = ClaimFiles(settings.cdi_dir)
         # real cards are cut by a layout by the device plugin alone
