@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.mig.cutting import Made, Steps, steps
+from tessera.core.mig.cutting import GpuInstance, Steps, steps
 from tessera.core.mig.layout import CardLayout, resolve
 from tessera.core.mig.placement import Instance, Wish, place, place_keeping
 from tessera.core.mig.product import product_named
@@ -47,14 +47,17 @@ def shown(found: Steps) -> list[list[str]]:
 )  # fmt: skip
 def test_steps(present: str, wanted: str, kept: str, expected: list[list[str]]) -> None:
     """Nothing that is wanted goes, nothing that is kept goes, and nothing is made that does not fit beside them."""
-    made = [Made(number, at(text)) for number, text in enumerate(present.split())]
+    made = [GpuInstance(number, at(text)) for number, text in enumerate(present.split())]
     numbers = [number for number, text in enumerate(present.split()) if text in kept.split()]
     assert shown(steps(H200, made, [at(text) for text in wanted.split()], numbers)) == expected
 
 
 def test_a_slice_without_its_device() -> None:
     """One that is in the right place gets its compute instance; if it is kept, that waits."""
-    made = [Made(0, at("2g.35gb@0"), (), whole=False), Made(1, at("3g.71gb@4"), (0, 1, 2), whole=False)]
+    made = [
+        GpuInstance(0, at("2g.35gb@0"), (), whole=False),
+        GpuInstance(1, at("3g.71gb@4"), (0, 1, 2), whole=False),
+    ]
     wanted = [at("2g.35gb@0"), at("3g.71gb@4")]
     assert shown(steps(H200, made, wanted, [1])) == [[], ["2g.35gb@0"], [], ["3g.71gb@4"]]
 

@@ -11,7 +11,7 @@ from tessera.core.mig.placement import Instance, within_limits
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class GpuInstance:
     """A GPU instance on a card."""
 
     id: int
@@ -30,8 +30,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    destroy: tuple[Made, ...] = ()
-    complete: tuple[Made, ...] = ()  # in the right place; its compute instances are made anew
+    destroy: tuple[GpuInstance, ...] = ()
+    complete: tuple[GpuInstance, ...] = ()  # in the right place; its compute instances are made anew
     create: tuple[Instance, ...] = ()
     waiting: tuple[Instance, ...] = ()  # wanted, and not to be had beside what is kept
 
@@ -41,7 +41,7 @@ class Steps:
 
 
 def steps(
-    product: Product, made: Sequence[Made], wanted: Sequence[Instance], kept: Collection[int] = ()
+    product: Product, made: Sequence[GpuInstance], wanted: Sequence[Instance], kept: Collection[int] = ()
 ) -> Steps:
     """What leads to the wanted instances; GPU instances of these numbers are kept, wanted or not."""
     goal = frozenset(wanted)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tessera.core.mig.cutting import Cut, Made
+from tessera.core.mig.cutting import Cut, GpuInstance
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import Instance, within_limits
 from tessera.core.mig.product import product_named
@@ -89,10 +89,10 @@ class FakeCard:
                 raise NeedsReset("nvmlDeviceSetMigMode: the card must be reset")
             self.mig = on
 
-    def made(self) -> Sequence[Made]:
+    def made(self) -> Sequence[GpuInstance]:
         with self._calling("made"):
             return [
-                Made(number, one, tuple(computes), len(computes) == 1)
+                GpuInstance(number, one, tuple(computes), len(computes) == 1)
                 for number, (one, computes) in sorted(self.instances.items())
             ]
 

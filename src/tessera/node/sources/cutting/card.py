@@ -7,7 +7,7 @@ one: it finishes it, or puts back what the journal says was there before the fir
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.core.mig.cutting import Cut, Made, Steps, steps
+from tessera.core.mig.cutting import Cut, GpuInstance, Steps, steps
 from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset, Never, Writer
@@ -133,13 +133,13 @@ class _Cut:
         if now and not goal.mig and not card.made():
             card.switch(on=False)
 
-    def steps(self, goal: Cut, made: Sequence[Made]) -> Steps:
+    def steps(self, goal: Cut, made: Sequence[GpuInstance]) -> Steps:
         free = self.order.free | self._ours
         # what has no compute instance is no device, so nobody can use it: a cut that was killed left it
         kept = {one.id for one in made if one.computes and one.id not in free} | {*self.busy}
         return steps(self.order.product, made, goal.instances, kept)
 
-    def _emptied(self, one: Made) -> bool:
+    def _emptied(self, one: GpuInstance) -> bool:
         """Destroy the compute instances of a GPU instance; False: some program uses one."""
         try:
             for number in one.computes:
@@ -148,7 +148,7 @@ class _Cut:
             self.busy[one.id] = f"{one.instance}: {error}"
         return one.id not in self.busy
 
-    def _destroy(self, one: Made) -> None:
+    def _destroy(self, one: GpuInstance) -> None:
         if not self._emptied(one):
             return
         try:

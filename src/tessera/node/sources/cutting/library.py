@@ -6,7 +6,7 @@ from ctypes import byref, c_uint
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.cutting import Made
+from tessera.core.mig.cutting import GpuInstance
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
@@ -107,7 +107,7 @@ class NvmlWriter:
         if status != self._lib.NVML_SUCCESS:
             raise DriverRefused(f"nvmlDeviceSetMigMode: {self._lib.NVMLError(status)}")
 
-    def made(self) -> Sequence[Made]:
+    def made(self) -> Sequence[GpuInstance]:
         profiles = {shape.profile_id: shape.profile for shape in self.product.shapes}
         found = []
         for profile_id in self._infos:
@@ -123,7 +123,7 @@ class NvmlWriter:
                 whole = self._whole(handle, profile_id)
                 place = info.placement
                 found.append(
-                    Made(
+                    GpuInstance(
                         info.id,
                         Instance(profiles[profile_id], place.start, place.size),
                         tuple(sorted(one.id for one in computes)),

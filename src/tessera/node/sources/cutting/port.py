@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from tessera.core.errors import TesseraError
-from tessera.core.mig.cutting import Made
+from tessera.core.mig.cutting import GpuInstance
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import Instance
 from tessera.node.sources.asking import Asker
@@ -45,7 +45,7 @@ class Writer(Protocol):
         """Turn MIG mode on or off; `NeedsReset` if that takes effect after a reset only."""
         ...
 
-    def made(self) -> Sequence[Made]:
+    def made(self) -> Sequence[GpuInstance]:
         """The GPU instances of a card with MIG on."""
         ...
 

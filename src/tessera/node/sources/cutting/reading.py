@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tessera.core.devices.device import Card, Device, DeviceType, Model, Place, Span
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.cutting import Cut, Made
+from tessera.core.mig.cutting import Cut, GpuInstance
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout
 from tessera.core.mig.placement import Instance
@@ -37,10 +37,10 @@ def devices_by_instance(card: NvmlCard) -> dict[int, list[NvmlMigDevice]]:
     return found
 
 
-def made_on(card: NvmlCard) -> tuple[Made, ...]:
+def made_on(card: NvmlCard) -> tuple[GpuInstance, ...]:
     """The GPU instances of a card, as far as they have devices and can be read."""
     return tuple(
-        Made(
+        GpuInstance(
             number,
             instance,
             tuple(sorted(one.compute_instance for one in some)),
