@@ -6,7 +6,7 @@ from dataclasses import replace
 from tessera.core.devices.device import Device
 from tessera.kube.events.correlator import Event
 from tessera.node.events import NodeEvents
-from tessera.node.sources.layout import LayoutStatus, State
+from tessera.node.sources.layout import NodeLayoutStatus, State
 from tests.node.running import GPU, mock_devices
 
 
@@ -17,7 +17,7 @@ class Recorded:
         self.events = list[Event]()
         self._node = NodeEvents("n1", self.events.append)
 
-    def after(self, devices: Sequence[Device], layout: LayoutStatus | None) -> list[tuple[str, str, str]]:
+    def after(self, devices: Sequence[Device], layout: NodeLayoutStatus | None) -> list[tuple[str, str, str]]:
         """What is recorded when devices and layout are like this."""
         before = len(self.events)
         self._node.news(devices, layout)
@@ -51,11 +51,11 @@ def test_layouts_that_wait_or_fail():
     node = Recorded()
     statuses = [
         None,
-        LayoutStatus(State.SUCCESS),
-        LayoutStatus(State.PENDING, "1g.10gb is in use"),
-        LayoutStatus(State.PENDING, "1g.10gb is in use"),
-        LayoutStatus(State.FAILED, "no such profile"),
-        LayoutStatus(State.SUCCESS),
+        NodeLayoutStatus(State.SUCCESS),
+        NodeLayoutStatus(State.PENDING, "1g.10gb is in use"),
+        NodeLayoutStatus(State.PENDING, "1g.10gb is in use"),
+        NodeLayoutStatus(State.FAILED, "no such profile"),
+        NodeLayoutStatus(State.SUCCESS),
     ]
     assert [event for status in statuses for event in node.after((), status)] == [
         ("Normal", "MIGLayoutPending", "the MIG layout is pending: 1g.10gb is in use"),

@@ -13,7 +13,7 @@ from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import TICK, NotPublished
 from tessera.node.sources import InThread, Source, SourceFailed
 from tessera.node.sources.faults import FaultySource
-from tessera.node.sources.layout import LayoutStatus
+from tessera.node.sources.layout import NodeLayoutStatus
 from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.node.sources.static import StaticSource
 from tessera.protocol.configuration.devices import DeviceConfiguration
@@ -83,7 +83,7 @@ class NodeSources:
         return self.laid_out.begin(devices) if self.laid_out else devices
 
     @property
-    def layout_status(self) -> LayoutStatus | None:
+    def layout_status(self) -> NodeLayoutStatus | None:
         """What became of the cards' layout; None: nothing is known yet."""
         return self.laid_out.status if self.laid_out else None
 

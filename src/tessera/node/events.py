@@ -6,7 +6,7 @@ from typing import Final
 
 from tessera.core.devices.device import Device, by_resource
 from tessera.kube.events.correlator import About, Event
-from tessera.node.sources.layout import LayoutStatus, State
+from tessera.node.sources.layout import NodeLayoutStatus, State
 from tessera.node.state import Key
 
 log = logging.getLogger(__name__)
@@ -24,13 +24,13 @@ class NodeEvents:
         self._about = About("v1", "Node", node, uid=node)
         self._record = record
         self._problems: Mapping[Key, str] = {}  # as they were recorded last
-        self._layout: LayoutStatus | None = None
+        self._layout: NodeLayoutStatus | None = None
 
     def warn(self, reason: str, message: str) -> None:
         """Record something that the node's operator ought to know."""
         self._record(Event(self._about, reason, message, "Warning"))
 
-    def news(self, devices: Sequence[Device], layout: LayoutStatus | None) -> None:
+    def news(self, devices: Sequence[Device], layout: NodeLayoutStatus | None) -> None:
         """Record how devices and layout differ from what was recorded last."""
         for resource, unhealthy, healthy in _health_changes(self._problems, devices):
             if unhealthy:

@@ -8,7 +8,7 @@ from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import Strategy
-from tessera.node.sources.layout import Decided, Layouts, LayoutStatus, State, file_text
+from tessera.node.sources.layout import Decided, Layouts, NodeLayoutStatus, State, file_text
 from tests.node.running import slices
 
 CARDS = [SIMULATED_H200_70GB] * 4
@@ -29,7 +29,7 @@ def test_a_layout_that_fits_is_taken(tmp_path: Path) -> None:
     some = layouts(tmp_path)
     decided = some.decide("2g.20gb=2,3g.30gb=1", None)
     assert resources(decided) == MIXED
-    assert decided.status(DONE) == LayoutStatus(State.SUCCESS)
+    assert decided.status(DONE) == NodeLayoutStatus(State.SUCCESS)
     assert some.decide("2g.20gb=2,3g.30gb=1", decided) is decided
     for nothing in (None, "", " \n"):
         assert resources(some.decide(nothing, decided)) == {"nvidia.com/gpu": 4}
@@ -61,7 +61,7 @@ def test_fault_27_a_bad_layout_changes_nothing(tmp_path: Path, text: str, reason
     assert reason in outcome.reason
     assert "\n" not in outcome.reason
     assert len(outcome.reason) <= 1024
-    assert some.decide("1g.10gb=7", bad).status(DONE) == LayoutStatus(State.SUCCESS)
+    assert some.decide("1g.10gb=7", bad).status(DONE) == NodeLayoutStatus(State.SUCCESS)
 
 
 def test_fault_27_across_a_restart(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_fault_28_pending_until_pods_end(tmp_path: Path) -> None:
     decided = layouts(tmp_path).decide("7g.70gb=1", None)
     before = slices(2, [0])
     change = transition(before, slices(7, [0]), {before[0].key: "ml/train"})
-    assert decided.status(change) == LayoutStatus(
+    assert decided.status(change) == NodeLayoutStatus(
         State.PENDING,
         "1 to come after 1 × 2g.20gb, kept for ml/train",
     )

@@ -42,7 +42,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutStatus:
+class NodeLayoutStatus:
     """What became of the layout that was asked for."""
 
     state: State
@@ -57,17 +57,17 @@ class Decided:
     desired: str | None  # as the node or the file says it, empty for nothing; None: it is not known yet
     refusal: str = ""  # why that text was refused, and an earlier layout holds
 
-    def status(self, result: Transition | NotPublished) -> LayoutStatus:
+    def status(self, result: Transition | NotPublished) -> NodeLayoutStatus:
         """What became of the layout that was asked for, given what became of its devices."""
         if self.refusal:
-            return LayoutStatus(State.FAILED, self.refusal)
+            return NodeLayoutStatus(State.FAILED, self.refusal)
         if isinstance(result, NotPublished):
             reason = f"cannot be put in place, will be tried again: {result.reason}"
         elif result.complete:
-            return LayoutStatus(State.SUCCESS)
+            return NodeLayoutStatus(State.SUCCESS)
         else:
             reason = f"{len(result.waiting)} to come after {staying(result)}"
-        return LayoutStatus(State.PENDING, shortened(reason))
+        return NodeLayoutStatus(State.PENDING, shortened(reason))
 
 
 def text_of(desired: str | None) -> str:

@@ -20,7 +20,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.node.polling import reconciling
-from tessera.node.sources.layout import Decided, Layouts, LayoutStatus, file_text, text_of
+from tessera.node.sources.layout import Decided, Layouts, NodeLayoutStatus, file_text, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.protocol.mig.nodes import (
@@ -70,7 +70,7 @@ def report_of(
     leaving: Collection[str],
     strategy: Strategy,
     desired: str | None,
-    status: LayoutStatus,
+    status: NodeLayoutStatus,
 ) -> Report:
     """The report of a node whose cards are cut like this now; where no layout is desired there is no state either.
 
@@ -83,7 +83,7 @@ def report_with(
     mapping: dict[int, tuple[MappedDevice, ...]],
     labels: Mapping[str, str],
     desired: str | None,
-    status: LayoutStatus,
+    status: NodeLayoutStatus,
 ) -> Report:
     """The report of a node with these devices and labels; where no layout is desired there is no state either."""
     return Report(

@@ -21,7 +21,7 @@ from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.cutting.port import DriverRefused, Never
 from tessera.node.sources.cutting.source import CutSource
-from tessera.node.sources.layout import LayoutStatus, State
+from tessera.node.sources.layout import NodeLayoutStatus, State
 from tessera.node.sources.nvml import NvmlSource
 from tessera.node.sources.nvml_card import NvmlCard
 from tessera.protocol.configuration.devices import NvmlCards
@@ -32,7 +32,7 @@ from tests.node.sources.test_nvml import Clock
 
 STORY = "2g.35gb=2,3g.71gb=1"
 ONES = "1g.18gb=7"
-SUCCESS = LayoutStatus(State.SUCCESS)
+SUCCESS = NodeLayoutStatus(State.SUCCESS)
 
 
 class Node:
@@ -84,13 +84,13 @@ class Node:
             await asyncio.to_thread(job.join, 5.0)
         return change
 
-    async def settle(self) -> LayoutStatus | None:
+    async def settle(self) -> NodeLayoutStatus | None:
         """Poll until a change is carried out: what goes is unpublished, removed after the grace, and then the rest comes."""
         for _ in range(4):
             await self.poll(3.1)
         return self.source.status
 
-    async def lay_out(self, text: str) -> LayoutStatus | None:
+    async def lay_out(self, text: str) -> NodeLayoutStatus | None:
         self.file.write_text(text)
         return await self.settle()
 
@@ -126,7 +126,9 @@ def test_the_first_story(tmp_path: Path) -> None:
         assert node.offered == {"mig-2g.35gb": 2, "mig-3g.71gb": 1}
         held = node.give("mig-3g.71gb")
         status = await node.lay_out(ONES)
-        assert status == LayoutStatus(State.PENDING, "3 to come after 1 × 3g.71gb, kept for default/pod-0")
+        assert status == NodeLayoutStatus(
+            State.PENDING, "3 to come after 1 × 3g.71gb, kept for default/pod-0"
+        )
         assert node.offered == {"mig-1g.18gb": 4}
         assert [one.id for one in node.devices if one.leaving] == [held.id]
         node.held.clear()
@@ -207,7 +209,7 @@ def test_fault_50_nvml_refuses(tmp_path: Path) -> None:
         await node.lay_out(STORY)
         card.fault = refuse
         status = await node.lay_out(ONES)
-        assert status == LayoutStatus(
+        assert status == NodeLayoutStatus(
             State.FAILED, "card 0: nvmlDeviceCreateGpuInstanceWithPlacement: Unknown Error"
         )
         assert card.cut == FIRST
@@ -243,7 +245,7 @@ def test_fault_50_what_nvml_refused_is_tried_again(
         node = Node(tmp_path, card)
         await node.lay_out(STORY)
         card.fault = refuse
-        assert await node.lay_out(ONES) == LayoutStatus(State.FAILED, f"card 0: {words}")
+        assert await node.lay_out(ONES) == NodeLayoutStatus(State.FAILED, f"card 0: {words}")
         for _ in range(100):
             await node.poll(60)
             assert card.cut == FIRST
@@ -258,7 +260,7 @@ def test_fault_50_what_nvml_refused_is_tried_again(
             assert node.source.status == SUCCESS
             assert node.offered == {"mig-1g.18gb": 7}
         else:
-            assert node.source.status == LayoutStatus(State.FAILED, f"card 0: {words}")
+            assert node.source.status == NodeLayoutStatus(State.FAILED, f"card 0: {words}")
             assert node.offered == {"mig-2g.35gb": 2, "mig-3g.71gb": 1}
 
     run(story)
@@ -311,7 +313,7 @@ def test_mig_mode_is_switched_only_where_that_is_allowed(tmp_path: Path) -> None
         card = FakeCard(mig=False)
         node = Node(tmp_path, card)
         status = await node.lay_out(ONES)
-        assert status == LayoutStatus(
+        assert status == NodeLayoutStatus(
             State.PENDING, "card 0 has MIG mode off, and nvml.switchMode is not set"
         )
         assert node.offered == {"gpu": 1}
@@ -380,7 +382,7 @@ def test_fault_51_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> Non
         cards[1].lost = "GPU is lost"
         node = Node(tmp_path, *cards)
         status = await node.lay_out(ONES)
-        assert status == LayoutStatus(State.PENDING, "card 1 does not answer: GPU is lost")
+        assert status == NodeLayoutStatus(State.PENDING, "card 1 does not answer: GPU is lost")
         assert cards[0].cut == SEVEN
 
     run(story)
@@ -438,7 +440,7 @@ def test_fault_50_a_card_that_does_not_say_how_it_can_be_cut(
         monkeypatch.setattr(node.driver, "product", nvmlProfiles)
         node.source._cards._asker = asker = patience.asker()
         status = await node.lay_out(ONES)
-        assert status == LayoutStatus(
+        assert status == NodeLayoutStatus(
             State.PENDING, "card 0 has not answered for more than 10 s, in nvmlProfiles"
         )
         assert (cards[0].cut.instances, cards[1].cut) == ((), SEVEN)
@@ -482,7 +484,9 @@ def test_a_second_process_only_reads(tmp_path: Path) -> None:
         await node.settle()
         first, _ = node.source, node.start()
         status = await node.lay_out(ONES)
-        assert status == LayoutStatus(State.FAILED, "another process of Tessera cuts the cards of this node")
+        assert status == NodeLayoutStatus(
+            State.FAILED, "another process of Tessera cuts the cards of this node"
+        )
         assert card.cut == FIRST
         first._lock.release()
         assert await node.settle() == SUCCESS

@@ -3,7 +3,7 @@
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.product import find_product
-from tessera.node.sources.layout import LayoutStatus, State
+from tessera.node.sources.layout import NodeLayoutStatus, State
 from tessera.node.sources.node_link import beside, report_of, without
 from tessera.protocol.mig.documents import read_layout
 
@@ -18,7 +18,7 @@ def ids(layout: NodeLayout, card: int) -> set[str]:
 def test_labels_count_what_pods_can_get() -> None:
     """Seven slices of card 0 wait for a device that stays: the labels count those of card 1, in every strategy."""
     there = without(ONES, "node-1", ids(ONES, 0))
-    pending = LayoutStatus(State.PENDING, "7 to come")
+    pending = NodeLayoutStatus(State.PENDING, "7 to come")
     for strategy, name in ((Strategy.MIXED, "nvidia.com/mig-1g.10gb"), (Strategy.SINGLE, "nvidia.com/gpu")):
         report = report_of("node-1", there, ids(TWOS, 0), strategy, "1g.10gb=7", pending)
         assert report.labels[f"{name}.count"] == "7"
@@ -28,7 +28,7 @@ def test_labels_count_what_pods_can_get() -> None:
 
 def test_no_state_where_no_layout_is_desired() -> None:
     """The labels of the cards stand alone."""
-    report = report_of("node-1", ONES, (), Strategy.MIXED, "", LayoutStatus(State.SUCCESS))
+    report = report_of("node-1", ONES, (), Strategy.MIXED, "", NodeLayoutStatus(State.SUCCESS))
     assert report.labels["nvidia.com/mig.config.state"] is None
     assert report.annotations["nvidia.com/mig.config.reason"] is None
 

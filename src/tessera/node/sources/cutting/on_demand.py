@@ -38,7 +38,7 @@ from tessera.node.sources.cutting.reading import (
     slice_at,
     unreadable,
 )
-from tessera.node.sources.layout import LayoutStatus, refused
+from tessera.node.sources.layout import NodeLayoutStatus, refused
 from tessera.node.sources.node_link import NodeLink, report_with
 from tessera.node.sources.nvml import NvmlSource
 from tessera.node.sources.nvml_card import NvmlCard
@@ -74,7 +74,7 @@ class OnDemandSource:
             raise InvalidInput(
                 "--layout and partitioning: dynamic exclude each other: the cards are cut as claims ask for it"
             )
-        self.status: LayoutStatus | None = None  # what became of a layout that the node asks for
+        self.status: NodeLayoutStatus | None = None  # what became of a layout that the node asks for
         # why the cards are not ours to cut, besides what claims had cut; the driver says it, and it begins with not knowing
         self.objection = "it is not known yet whether other programs have the cards"
         self._gpus = gpus

@@ -33,7 +33,7 @@ from tessera.node.sources.cutting.reading import (
     unreadable,
     use_of,
 )
-from tessera.node.sources.layout import Decided, Layouts, LayoutStatus, State, shortened, staying
+from tessera.node.sources.layout import Decided, Layouts, NodeLayoutStatus, State, shortened, staying
 from tessera.node.sources.node_link import NodeLink, decide, report_with
 from tessera.node.sources.nvml import NvmlSource
 from tessera.node.sources.nvml_card import NvmlCard
@@ -79,7 +79,7 @@ class CutSource:
         boot_id: Path = BOOT_ID,
     ) -> None:
         """The layout comes from the file, or else from the node that `client` sees; without either the cards are only read."""
-        self.status: LayoutStatus | None = None  # what became of the layout; None: nothing is known yet
+        self.status: NodeLayoutStatus | None = None  # what became of the layout; None: nothing is known yet
         changed = changed or asyncio.Event()
         self._gpus = gpus
         self._switch_mode = switch_mode
@@ -214,13 +214,13 @@ class CutSource:
             return mode_stays(card)
         return unreadable(card)
 
-    def _status(self, decided: Decided, result: Transition | NotPublished) -> LayoutStatus:
+    def _status(self, decided: Decided, result: Transition | NotPublished) -> NodeLayoutStatus:
         if decided.refusal or isinstance(result, NotPublished):
             return decided.status(result)
         names = {card.uuid: f"card {card.index}" for card in self._gpus.cards}
         failed = [f"{names.get(uuid, uuid)}: {words}" for uuid, words in self._cuts.failed.items()]
         if decided.desired and (self._objection or failed):
-            return LayoutStatus(State.FAILED, shortened(self._objection or "; ".join(failed)))
+            return NodeLayoutStatus(State.FAILED, shortened(self._objection or "; ".join(failed)))
         waiting, reasons, leaving = 0, [], {one.model.parent for one in result.leaving}
         for card in self._gpus.cards:
             wanted = self._wanted(card)
@@ -238,4 +238,4 @@ class CutSource:
         if result.leaving:
             reasons.insert(0, f"{waiting} to come after {staying(result)}")
         state = State.PENDING if reasons else State.SUCCESS
-        return LayoutStatus(state, shortened("; ".join(reasons)))
+        return NodeLayoutStatus(state, shortened("; ".join(reasons)))

@@ -15,7 +15,7 @@ from tessera.kube.rest.client import Client
 from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.layout import Decided, Layouts, LayoutStatus
+from tessera.node.sources.layout import Decided, Layouts, NodeLayoutStatus
 from tessera.node.sources.node_link import NodeLink, beside, decide, report_of, without
 from tessera.node.sources.simulated.cards import CardDevices
 from tessera.protocol.configuration.devices import SimulatedCards
@@ -55,7 +55,7 @@ class SimulatedSource:
             raise InvalidInput(
                 "--layout and partitioning: dynamic exclude each other: the cards are cut as claims ask for it"
             )
-        self.status: LayoutStatus | None = None  # what became of the layout; None: nothing is known yet
+        self.status: NodeLayoutStatus | None = None  # what became of the layout; None: nothing is known yet
         self._configuration = configuration
         self._node = node
         self._strategy = configuration.strategy
@@ -68,7 +68,7 @@ class SimulatedSource:
         self._cards = CardDevices(configuration, node, state_dir)
         self._decided: Decided | None = None
         self._there: _There | None = None  # None: nothing yet
-        self._reported: tuple[Decided, LayoutStatus, _There | None] | None = None
+        self._reported: tuple[Decided, NodeLayoutStatus, _There | None] | None = None
 
     async def run(self) -> None:
         """Follow the node and write reports to it until cancelled; without a cluster there is nothing to do."""
