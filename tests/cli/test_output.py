@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.cli.common.jsonpath import Template
+from tessera.cli.common.jsonpath import JsonPathTemplate
 from tessera.cli.common.output import Output
 from tessera.core.errors import InvalidInput
 from tessera.protocol import yaml
@@ -56,7 +56,7 @@ DOCUMENT = {
 )
 def test_templates_read_as_kubectl_reads_them(template, text):
     """Paths, ranges, quoted texts, filters; what is not there is nothing."""
-    assert Template(template).render(DOCUMENT) == text
+    assert JsonPathTemplate(template).render(DOCUMENT) == text
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_templates_read_as_kubectl_reads_them(template, text):
 def test_a_template_that_cannot_be_read(template, complaint):
     """One sentence says what is wrong with it."""
     with pytest.raises(InvalidInput) as error:
-        Template(template)
+        JsonPathTemplate(template)
     assert str(error.value) == complaint
 
 
@@ -84,7 +84,7 @@ def test_a_template_that_cannot_be_read(template, complaint):
 def test_any_template_is_rendered_or_refused(template):
     """No text makes anything but a text or a complaint."""
     try:
-        found = Template(template)
+        found = JsonPathTemplate(template)
     except InvalidInput:
         return
     assert isinstance(found.render(DOCUMENT), str)
@@ -94,7 +94,7 @@ def test_any_template_is_rendered_or_refused(template):
 def test_every_key_can_be_named(key):
     """A key of any characters is found when it is quoted."""
     quoted = json.dumps(key, ensure_ascii=False)
-    assert Template(f"{{[{quoted}]}}").render({key: "found"}) == "found"
+    assert JsonPathTemplate(f"{{[{quoted}]}}").render({key: "found"}) == "found"
 
 
 def test_forms():

@@ -44,7 +44,7 @@ _Path = Callable[[Any, Any], list[Any]]  # what the whole document and the value
 _Part = Callable[[Any, Any], str]  # what they print
 
 
-class Template:
+class JsonPathTemplate:
     """A template that could be read."""
 
     def __init__(self, text: str) -> None:

@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from tessera.cli.common.options import option
 
 if TYPE_CHECKING:
-    from tessera.cli.common.jsonpath import Template
+    from tessera.cli.common.jsonpath import JsonPathTemplate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ class Output:
     """The form that was asked for."""
 
     form: str
-    template: "Template | None" = None
+    template: "JsonPathTemplate | None" = None
 
     @property
     def is_document(self) -> bool:
@@ -134,9 +134,9 @@ class _Form(click.ParamType[Output]):
             return Output(value)
         if not value.startswith(_JSONPATH):
             self.fail(f"{value!r} is not one of {', '.join(map(repr, self.names))}, {_JSONPATH}…", param, ctx)
-        from tessera.cli.common.jsonpath import Template
+        from tessera.cli.common.jsonpath import JsonPathTemplate
 
-        return Output("jsonpath", Template(value.removeprefix(_JSONPATH)))
+        return Output("jsonpath", JsonPathTemplate(value.removeprefix(_JSONPATH)))
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
