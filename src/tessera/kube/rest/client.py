@@ -18,7 +18,7 @@ from tessera.kube.access.cluster import Cluster
 from tessera.kube.access.credentials import Credential
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
 from tessera.kube.errors import ApiError, Unreachable, error_of
-from tessera.kube.rest.connection import Connection, Lines
+from tessera.kube.rest.connection import BodyLines, Connection
 from tessera.kube.rest.dial import Dialer, proxy_headers
 
 T = TypeVar("T")
@@ -174,11 +174,11 @@ class Client:
                 await self.clock.sleep(min(error.retry_after, _LONGEST_WAIT))
 
     @asynccontextmanager
-    async def watch(self, path: str, query: Query | None = None) -> AsyncIterator[Lines]:
+    async def watch(self, path: str, query: Query | None = None) -> AsyncIterator[BodyLines]:
         """The lines of a watch, on a connection of its own; how long to wait for the next is the caller's."""
         async with self.stream("GET", path, {**(query or {}), "watch": "true"}, fresh=True) as answer:
             answer.read_timeout = None
-            yield Lines(answer)
+            yield BodyLines(answer)
 
     @asynccontextmanager
     async def stream(

@@ -151,7 +151,7 @@ class Connection:
         self._writer.transport.abort()
 
 
-class Lines:
+class BodyLines:
     """The complete lines of a response's body, however they were cut on the way."""
 
     def __init__(self, connection: Connection) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.rest.connection import Lines
+from tessera.kube.rest.connection import BodyLines
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Health:
 class SilenceGuard:
     """Cuts a watch off when it has said nothing for too long."""
 
-    def __init__(self, lines: Lines, clock: Clock, limit: float) -> None:
+    def __init__(self, lines: BodyLines, clock: Clock, limit: float) -> None:
         self._lines = lines
         self._clock = clock
         self.limit = limit

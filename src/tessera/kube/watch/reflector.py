@@ -19,7 +19,7 @@ from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.resource import Resource, Sink, T, WatchEvent, is_before, read_event
 
 if TYPE_CHECKING:
-    from tessera.kube.rest.connection import Lines
+    from tessera.kube.rest.connection import BodyLines
 
 _log: Final = logging.getLogger("tessera.kube")
 
@@ -63,7 +63,7 @@ class Reflector(Generic[T]):
         self._streaming = False  # whether a watch is open
         self._silent_watches = 0
         self._synced = asyncio.Event()
-        self._lines: Lines | None = None  # of the watch that is open
+        self._lines: BodyLines | None = None  # of the watch that is open
         self._again = False  # whether the list that is being read must be read once more
 
     @property
