@@ -8,7 +8,7 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import warn
-from tessera.cli.mig.applying import How, apply_changes, apply_plan, caller
+from tessera.cli.mig.applying import ApplyOptions, apply_changes, apply_plan, caller
 from tessera.cli.mig.sources import cards_option, product_option, read_text
 from tessera.core.mig.geometry import Product
 from tessera.kube.object_files import naming
@@ -142,7 +142,7 @@ def command(
     cordoned = Cordon(Owner(caller()), drain, drain_timeout) if cordon or drain else None
     if cordoned is not None and in_use is None:
         in_use = WhenInUse.WAIT
-    how = How(yes, dry_run, at_once, timeout if wait else None, in_use, cordoned)
+    how = ApplyOptions(yes, dry_run, at_once, timeout if wait else None, in_use, cordoned)
     if plan is not None:
         if layout or selector.strip() or config or label or parted or product or cards:
             raise click.UsageError(

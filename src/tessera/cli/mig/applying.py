@@ -35,7 +35,7 @@ TIMEOUT: Final = 300.0  # seconds that a node may take, where nobody says it
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ApplyOptions:
     """How changes are carried out."""
 
     yes: bool = False
@@ -60,12 +60,12 @@ def caller() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: How) -> int:
+def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: ApplyOptions) -> int:
     """Apply a plan to the nodes that it names, each its own way; the exit code."""
     return apply_changes(cluster.run(lambda client: planned_changes(client, plan)), cluster, how)
 
 
-def apply_changes(found: Changes, cluster: ClusterChoice, how: How) -> int:
+def apply_changes(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
     """Show what would change, ask, and do it; the exit code."""
     warn(*found.warnings)
     echo(_describe(found, how, Style.of(sys.stdout)))
@@ -112,7 +112,7 @@ async def _dry_run(client: Client, found: Changes, to_write: Sequence[Change]) -
     return int(refused > 0)
 
 
-async def _roll_out(client: Client, found: Changes, how: How) -> int:
+async def _roll_out(client: Client, found: Changes, how: ApplyOptions) -> int:
     rollout = Rollout(
         client,
         at_once=how.at_once.of(len(found.changes)),
@@ -128,7 +128,7 @@ async def _roll_out(client: Client, found: Changes, how: How) -> int:
     return int(not rollout.succeeded)
 
 
-def _describe(found: Changes, how: How, style: Style) -> Iterator[str]:
+def _describe(found: Changes, how: ApplyOptions, style: Style) -> Iterator[str]:
     """What would change; nodes that change alike are listed together."""
     yield from _configurations(found, style)
     alike: dict[tuple[Any, ...], list[Change]] = {}

@@ -13,7 +13,7 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import Output, output_option, warn
 from tessera.cli.common.reading import files_option, read_inventory
-from tessera.cli.mig.applying import How, apply_plan
+from tessera.cli.mig.applying import ApplyOptions, apply_plan
 from tessera.cli.mig.plan_cards import node_cards, product_cards
 from tessera.cli.mig.plan_output import (
     DRAWN,
@@ -196,13 +196,13 @@ def command(
     return print_plan(changes, places, output, More(mig_manager=inventory.mig_manager))
 
 
-def _how(*, yes: bool, allowed: bool) -> How:
+def _how(*, yes: bool, allowed: bool) -> ApplyOptions:
     """How a plan is applied; what is planned for other cards, or printed for scripts, is not."""
     if not allowed:
         raise click.UsageError(
             "use --apply and --yes only with --from-pending, the cluster's own cards and -o table"
         )
-    how = How(yes=yes)
+    how = ApplyOptions(yes=yes)
     how.check("leave --apply out to see the plan")
     return how
 
