@@ -270,7 +270,7 @@ def log_metrics(log: Log) -> Iterable[Family]:
     yield counter("gpu_webhook_log_lines_dropped_total", text, log.dropped)
 
 
-class Health:
+class Readiness:
     """The checks that readiness consists of. Being alive is answering at all."""
 
     def __init__(self) -> None:

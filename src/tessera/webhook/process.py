@@ -43,8 +43,8 @@ from tessera.webhook.events import COMPONENT, report_to_owner
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
 from tessera.webhook.metrics import (
-    Health,
     Metrics,
+    Readiness,
     controller_metrics,
     event_metrics,
     free_metrics,
@@ -90,7 +90,7 @@ class Webhook:
     def __init__(self, settings: Settings, log: Log) -> None:
         self._settings = settings
         self._log = log
-        self._health = Health()
+        self._health = Readiness()
         self._metrics = Metrics(__version__)
         self._served = ServedCertificate(clients=_authorities(settings.client_ca))
         self._stopping = asyncio.Event()

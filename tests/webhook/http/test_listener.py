@@ -10,7 +10,7 @@ from tessera.core.errors import TesseraError
 from tessera.serving.address import Address
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.metrics import Health
+from tessera.webhook.metrics import Readiness
 from tests.webhook.support import Live, request
 
 
@@ -31,7 +31,7 @@ def test_every_address():
     """Without a host, IPv4 and IPv6 are both served where both exist."""
 
     async def listen() -> tuple[int, Listener]:
-        listener = Listener(Health().routes(), Limits())
+        listener = Listener(Readiness().routes(), Limits())
         return listener.start(Address("", 0)).port, listener
 
     async def main() -> list[bytes]:
@@ -53,7 +53,7 @@ def test_every_address():
 
 def test_fault_11_not_ready():
     """Not ready while something is missing, and it says what; alive all the while."""
-    health = Health()
+    health = Readiness()
     words: list[str | None] = ["the node view is not complete yet"]
     health.require("nodes", lambda: words[0])
     with Live(health.routes()) as live, live.connect() as client:
