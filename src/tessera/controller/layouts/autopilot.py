@@ -181,7 +181,8 @@ class Autopilot:
             if one.node not in look.begun and one.node not in plan.begin and plan.is_current(one.node)
         ]
         if dry_run and not plan.error:
-            history = told_by.dry_rows(history, left, now)
+            keeps = layout.spec.autopilot.recuts_per_hour // 2  # as many as it would cut for nobody
+            history = told_by.dry_rows(history, left, now, keeps)
         return AutopilotStatus(
             dry_run,
             told_by.summary(proposal, left, begun, plan.stopped, look.unseen),

@@ -1,20 +1,23 @@
 """What the autopilot says in the status of a MigLayout, and what it remembers there: `status.autopilot`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from math import isfinite
 from typing import Final
 
 import msgspec
 
-from tessera.core.autopilot.values import Past
+from tessera.core.autopilot.values import Levels, Past
 from tessera.core.errors import InvalidInput
+from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.protocol.kubernetes.objects import decoder
 
 UNDER_WAY: Final = "UnderWay"  # the results of a decision beside those of a rollout
 DRY_RUN: Final = "DryRun"
 GONE: Final = "Gone"  # the node was deleted
+_MOST_LEVELS: Final = 256  # profiles of which demand is remembered: all products together have fewer
 
 
 class _Row(msgspec.Struct, frozen=True, rename="camel"):
@@ -103,7 +106,20 @@ def read_past(text: str) -> Past | None:
     except InvalidInput:
         return None
     numbers = (*(one.at for one in past.cuts), past.at or 0.0, *chain.from_iterable(past.levels.values()))
-    return past if all(map(isfinite, numbers)) else None
+    return replace(past, levels=_profiles(past.levels)) if all(map(isfinite, numbers)) else None
+
+
+def _profiles(levels: Levels) -> Levels:
+    """What is remembered of profiles, of the largest demand if that is too much: a status can be edited."""
+    largest = sorted(levels.items(), key=lambda one: one[1], reverse=True)
+    return dict(islice((one for one in largest if _is_profile(one[0])), _MOST_LEVELS))
+
+
+def _is_profile(name: str) -> bool:
+    try:
+        return str(MigProfile.parse(name)) == name
+    except InvalidProfile:
+        return False
 
 
 def write_past(past: Past) -> str:

@@ -38,9 +38,22 @@ def row(node: str, result: str) -> HistoryRow:
 def test_a_dry_run_of_many_cards_is_told_once():
     """However many cards would be cut, the same plan adds nothing to the history the next time: neither a write nor an Event."""
     many = [recut(f"n-{number}") for number in range(500)]
-    first = dry_rows([], many, NOW)
+    first = dry_rows([], many, NOW, 20)
     assert len(first) == 20
-    assert dry_rows(first, many, NOW + 10) == first
+    assert dry_rows(first, many, NOW + 10, 20) == first
+
+
+def test_a_dry_run_tells_of_no_more_cuts_for_nobody_than_there_would_be():
+    """Which idle cards would be kept whole changes with every pod that comes or goes: in an hour no more of them are told than would be cut. What pods wait for is told always."""
+    history: list[HistoryRow] = []
+    for number in range(100):
+        history = dry_rows(history, [recut(f"n-{number}"), recut(f"m-{number}")], NOW + 10 * number, 3)
+    assert [one.node for one in history] == ["n-1", "n-0", "m-0"]
+    waits = replace(recut("waits"), serves={MigProfile.parse("4g.40gb"): 1})
+    found = dry_rows(history, [recut("late"), waits], NOW + 1000, 3)
+    assert [one.node for one in found] == ["waits", "n-1", "n-0", "m-0"]
+    assert [one.node for one in dry_rows(history, [recut("late")], NOW + 3601, 3)][:2] == ["late", "n-1"]
+    assert dry_rows([], [recut("n")], NOW, 0) == []
 
 
 def test_what_is_under_way_stays_in_the_history():
@@ -112,7 +125,7 @@ def test_a_status_is_small_at_any_size_of_a_cluster():
         demand=demand_rows(proposal),
         recuts=recut_rows(many, "waits"),
         refusals=refusal_rows(proposal),
-        history=dry_rows([], many, NOW),
+        history=dry_rows([], many, NOW, 20),
         past=write_past(Past(NOW, {}, cuts)),
     )
     assert len(msgspec.json.encode(status)) < 1.5 * 2**20 / 2

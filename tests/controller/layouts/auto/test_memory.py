@@ -155,3 +155,15 @@ def test_fault_65_whatever_stands_there(past, history):
     assert all(cut.at <= NOW for cut in found.cuts)
     assert cuts_begun(found) <= 3
     assert is_readable(layout({"past": write_past(found)}))
+
+
+def test_of_what_somebody_wrote_into_a_status_only_profiles_are_remembered():
+    """However many names stand there: what is no profile's goes, and of those that could be, the largest demand stays. So a status does not grow, nor a look's work."""
+    some = {f"{one}g.{gigabytes}gb": (1.0, 2.0) for one in range(1, 8) for gigabytes in range(1, 2000)}
+    wrong = {"": (9.0, 99.0), "large": (9.0, 99.0), "1g.10gb.me": (9.0, 99.0), "01g.10gb": (9.0, 99.0)}
+    text = write_past(Past(NOW, {**some, **wrong, "4g.40gb": (3.0, 10.0), "1g.10gb+me": (2.0, 5.0)}))
+    levels = Memory().of(layout({"past": text}), NOW).levels
+    assert len(levels) == 256
+    assert list(levels)[:2] == ["4g.40gb", "1g.10gb+me"]
+    assert not {*wrong} & {*levels}
+    assert len(write_past(propose([], [], Past(NOW, levels), Limits(), NOW + 10).past)) < 2**14

@@ -35,6 +35,7 @@ _MOST_RECUTS: Final = 20
 _MOST_REFUSALS: Final = 10
 _MOST_HISTORY: Final = 30
 _LONGEST: Final = 300  # characters of a sentence
+_HOUR: Final = 3600.0  # seconds
 
 
 class Rollouts(Protocol):
@@ -118,11 +119,22 @@ def begun_rows(history: Sequence[HistoryRow], recuts: Iterable[Recut], now: floa
     return _newest([*(_row(one, now, UNDER_WAY) for one in recuts), *history])
 
 
-def dry_rows(history: Sequence[HistoryRow], recuts: Iterable[Recut], now: float) -> list[HistoryRow]:
-    """The history with re-cuts that would begin now, as far as the status has them, each once."""
-    known = {_what(one) for one in history if one.result == DRY_RUN}
-    rows = [_row(one, now, DRY_RUN) for one in islice(recuts, _MOST_RECUTS)]
-    return _newest([*(one for one in rows if _what(one) not in known), *history])
+def dry_rows(
+    history: Sequence[HistoryRow], recuts: Iterable[Recut], now: float, keeps: int
+) -> list[HistoryRow]:
+    """The history with re-cuts that would begin now, as far as the status has them, each once.
+
+    `keeps`: how many an hour of those that serve nobody yet. What is idle changes all the time, and with it which cards would be cut.
+    """
+    dry = [one for one in history if one.result == DRY_RUN]
+    known = {_what(one) for one in dry}
+    left = keeps - sum(not one.serves and now - (seconds(one.at) or 0.0) < _HOUR for one in dry)
+    rows = []
+    for one in (_row(one, now, DRY_RUN) for one in islice(recuts, _MOST_RECUTS)):
+        if _what(one) not in known and (one.serves or left > 0):
+            rows.append(one)
+            left -= not one.serves
+    return _newest([*rows, *history])
 
 
 def with_rows(history: Sequence[HistoryRow], recuts: Mapping[str, Sequence[Recut]]) -> list[str]:
