@@ -11,9 +11,9 @@ from tessera.controller.layouts.auto.deciding import Look
 from tessera.controller.layouts.auto.demand import DemandFollower
 from tessera.controller.layouts.auto.memory import is_readable
 from tessera.controller.layouts.autopilot import Autopilot
-from tessera.controller.layouts.server_time import ServerTime
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.server_time import ServerTime
 from tessera.core.errors import InvalidInput
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.miglayout import MigLayout

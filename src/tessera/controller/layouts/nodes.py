@@ -10,9 +10,9 @@ from tessera.controller.failures import Failures, of_the_server, words
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
 from tessera.controller.layouts.plan import SeenNode
-from tessera.controller.layouts.server_time import ServerTime
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.server_time import ServerTime
 from tessera.core.autopilot.values import Recut
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event

@@ -23,10 +23,10 @@ from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.looking import Looking
 from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
-from tessera.controller.layouts.server_time import ServerTime
 from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
 from tessera.controller.layouts.status import Pace, news, status_of
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.server_time import ServerTime
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import Backoff, first_of
 from tessera.kube.errors import ApiError

@@ -390,7 +390,7 @@ def test_fault_51_a_lost_card_does_not_hold_up_the_others(tmp_path: Path) -> Non
 
 def test_fault_50_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> None:
     """It is reported after 30 s; the other card is cut, and nothing waits for the one that hangs."""
-    release = threading.Event()
+    hangs, release = threading.Event(), threading.Event()
 
     async def story() -> None:
         cards = FakeCard(0).add(*FIRST.instances), FakeCard(1)
@@ -399,12 +399,15 @@ def test_fault_50_a_call_that_hangs_holds_up_its_card_alone(tmp_path: Path) -> N
 
         def hang(name: str, number: int) -> None:
             if name == "destroy":
+                hangs.set()
                 release.wait(30)
 
         cards[0].fault = hang
         node.file.write_text(ONES)
-        for seconds in (3.1, 3.1, 3.1, 3.1, 31):
+        for seconds in (3.1, 3.1, 3.1, 3.1):
             await node.poll(seconds, waits_for="GPU-1")
+        assert await asyncio.to_thread(hangs.wait, 30)
+        await node.poll(31, waits_for="GPU-1")
         assert cards[1].cut == SEVEN
         status = node.source.status
         assert status is not None

@@ -1,4 +1,4 @@
-"""The time by which layouts are kept. All leaders share the API server, so where this machine's clock is wrong, the API server's counts."""
+"""The time by which the controller keeps layouts. All leaders share the API server, so where this machine's clock is wrong, the API server's counts."""
 
 from tessera.kube.clock import offset_in_words
 from tessera.kube.rest.client import Client
