@@ -125,7 +125,7 @@ def test_what_others_wrote_into_the_memory() -> None:
 
 _LEVELS = st.dictionaries(  # what demand has been, often or never
     st.sampled_from([str(one) for one in PROFILES]),
-    st.tuples(st.sampled_from((0.4, 2.0, 9.0)), st.sampled_from((100.0, 400.0))),
+    st.tuples(st.sampled_from((0.4, 2.0, 9.0)), st.sampled_from((100.0, 400.0)), st.sampled_from((0.0, 1.0))),
     max_size=4,
 )
 
@@ -224,9 +224,12 @@ def test_what_waits_counts_as_it_lasts() -> None:
     """A profile that is new is expected as far as it is in use: one pod that waits has not been demand for half a day."""
     here = card(0, *[P1] * 7, held=2)
     past = propose([want(P4)], [here], Past(), Limits(), 0.0).past
-    assert past.levels == {str(P1): (2.0, 6.0), str(P4): (0.0, 0.0)}
+    assert past.levels == {str(P1): (2.0, 6.0, 0.0), str(P4): (0.0, 0.0, 0.0)}
     later = propose([want(P4)], [here], past, Limits(), 12 * 3600.0).past
-    assert round(later.levels[str(P4)][0], 2) == 0.63
+    mean, _, waited = later.levels[str(P4)]
+    assert (round(mean, 2), round(waited, 4)) == (0.63, 0.0007), (
+        "nobody looked meanwhile, so nobody waited for long"
+    )
 
 
 def test_what_may_be_in_use_is_no_demand() -> None:

@@ -1,7 +1,7 @@
 """What is expected of a profile's demand: that it stays as it has been lately.
 
-Demand is how many devices are in use and wanted at a moment. Of each profile two numbers are kept: the mean of its demand and the mean of its
-square. Older moments count less and less.
+Demand is how many devices are in use and wanted at a moment. Of each profile three numbers are kept: the mean of its demand, the mean of its
+square, and the mean of what was wanted and not there. Older moments count less and less.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,9 @@ from tessera.core.mig.profile import InvalidProfile, MigProfile
 MEMORY: Final = (
     12 * 3600.0
 )  # seconds after which a moment counts a third: short enough to follow a day, long enough to remember its other half
+_WAITED: Final = (
+    30.0  # seconds between two looks while somebody waits: nobody waited for longer before a look
+)
 _CERTAIN: Final = 0.5  # devices: no demand is known better than this
 _FORGOTTEN: Final = 0.01  # devices: a profile that nobody uses is no longer kept below this mean
 _LARGEST: Final = 1e6  # devices: whatever stands in a status beyond that is not ours
@@ -23,16 +26,17 @@ def remembered(
     levels: Levels, in_use: Mapping[str, int], waits: Mapping[str, int], seconds: float | None
 ) -> dict[str, Level]:
     """What is kept after so many seconds with this demand, by the profile's name; None: nothing was kept before."""
-    fades = 1.0 if seconds is None else exp(-max(0.0, seconds) / MEMORY)
+    passed = 0.0 if seconds is None else max(0.0, seconds)
+    fades, short = exp(-passed / MEMORY), exp(-min(passed, _WAITED) / MEMORY)
     found = {}
     for name in sorted({*levels, *in_use, *waits}):
-        used = float(in_use.get(name, 0))
-        now = used + waits.get(name, 0)
+        used, waiting = float(in_use.get(name, 0)), float(waits.get(name, 0))
+        now = used + waiting
         # Of a profile that is new nothing is known: what is in use is taken to vary as independent pods do. What waits counts as it lasts.
-        mean, square = _sound(levels.get(name)) or (used, used * used + used)
+        mean, square, waited = _sound(levels.get(name)) or (used, used * used + used, 0.0)
         mean, square = mean * fades + now * (1 - fades), square * fades + now * now * (1 - fades)
         if mean >= _FORGOTTEN or name in in_use:
-            found[name] = (mean, square)
+            found[name] = (mean, square, waited * fades + waiting * (1 - short))
     return found
 
 
@@ -51,7 +55,7 @@ def profiles_in(levels: Levels) -> list[MigProfile]:
 
 def lacking(level: Level, count: float) -> float:
     """How many devices are expected to be lacking at a time, where there are so many. Demand is taken to be normally distributed."""
-    mean, square = level
+    mean, square, _ = level
     spread = sqrt(max(square - mean * mean, _CERTAIN**2))
     far = (count - mean) / spread
     return spread * exp(-far * far / 2) / sqrt(2 * pi) - (count - mean) * erfc(far / sqrt(2)) / 2
@@ -59,7 +63,8 @@ def lacking(level: Level, count: float) -> float:
 
 def _sound(level: tuple[float, ...] | None) -> Level | None:
     """What was kept of a profile, if it can be right: a status can be edited."""
-    if level is None or len(level) != 2 or not all(map(isfinite, level)):
+    if level is None or len(level) not in (2, 3) or not all(map(isfinite, level)):
         return None
-    mean, square = level
-    return (mean, square) if 0 <= mean <= _LARGEST and square >= mean * mean * 0.999 else None
+    mean, square, waited = (*level, 0.0)[:3]
+    sound = 0 <= mean <= _LARGEST and square >= mean * mean * 0.999 and 0 <= waited <= _LARGEST
+    return (mean, square, waited) if sound else None

@@ -35,7 +35,7 @@ class Group:
     within: Mapping[MigProfile, int]  # devices more that such a card could have, of each profile alone
     larger: tuple[
         Option, ...
-    ] = ()  # the options that have larger idle places than it has now, the largest first
+    ] = ()  # options with larger idle places than it has now, and no fewer slices; the largest first
     _then: dict[object, Mapping[MigProfile, int]] = field(default_factory=dict)
 
     def within_then(
@@ -101,5 +101,6 @@ def _group(layout: CardLayout, held: Held, way: Way, queues: frozenset[int], pro
         return Group(layout, held, way, queues, profiles, (), idle)
     within = dict(zip(profiles, reach(layout.product, held, profiles), strict=True))
     every, now = options(layout, held, profiles), idle_sizes(layout, held)
-    larger = sorted((one for one in every if one.idle > now), key=lambda one: one.idle, reverse=True)
+    whole = [one for one in every if one.idle > now and sum(one.idle) >= sum(now)]
+    larger = sorted(whole, key=lambda one: one.idle, reverse=True)
     return Group(layout, held, way, queues, profiles, every, within, tuple(larger))

@@ -1,7 +1,8 @@
 """Idle places are kept whole: what nobody uses is cut as large as it has been wanted.
 
 Small devices are cut in half a minute when somebody wants them. A small pod that lies in a large place keeps large ones waiting for as long as it runs,
-and the scheduler puts it wherever a small device is idle. So where small devices are idle in a large place, that is cut back into a large one.
+and the scheduler puts it wherever a small device is idle. So where small devices are idle in a large place, and pods have waited for large ones, that is
+cut back into a large one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,9 +12,10 @@ from typing import Final
 from tessera.core.autopilot.groups import Group
 from tessera.core.autopilot.options import Option
 from tessera.core.autopilot.search import Search
-from tessera.core.autopilot.values import CardSupply, Levels, Recut
+from tessera.core.autopilot.values import CardSupply, Level, Recut
 
 _FEWEST: Final = 0.5  # devices in use and wanted at a time: for a profile with fewer no place is kept
+_WAITED: Final = 0.05  # the same of devices that were waited for: 36 minutes in 12 hours
 _SPREADS: Final = 6  # demand comes in bursts: at most its mean and so many times its spread is expected
 
 
@@ -27,11 +29,11 @@ def kept_whole(search: Search, groups: Mapping[Group, list[CardSupply]], budget:
             yield search.keep_whole(cards.pop(0), option)
 
 
-def _expected(levels: Levels) -> dict[str, float]:
+def _expected(levels: Mapping[str, Level]) -> dict[str, float]:
     """By the profile's name: how many devices are expected to be wanted at most."""
     found = {}
-    for name, (mean, square) in levels.items():
-        if mean >= _FEWEST:
+    for name, (mean, square, waited) in levels.items():
+        if mean >= _FEWEST and waited >= _WAITED:
             found[name] = mean + _SPREADS * sqrt(max(0.0, square - mean * mean))
     return found
 
@@ -39,11 +41,12 @@ def _expected(levels: Levels) -> dict[str, float]:
 def _first(
     search: Search, group: Group, options: tuple[Option, ...], expected: Mapping[str, float]
 ) -> Option | None:
-    """The first way to cut such a card that brings nothing but what is expected, and that the limits allow."""
+    """The first way to cut such a card that brings nothing but what is expected, takes no engines, and that the limits allow."""
     for option in options:
-        more = ((one, number) for one, number in option.change.items() if number > 0)
-        if all(
-            search.there[one] + number <= expected.get(str(one), 0.0) for one, number in more
-        ) and not search.forbidden(group, option):
+        may = all(
+            search.there[one] + more <= expected.get(str(one), 0.0) if more > 0 else not one.extras
+            for one, more in option.change.items()
+        )
+        if may and not search.forbidden(group, option):
             return option
     return None

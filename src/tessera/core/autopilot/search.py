@@ -192,7 +192,8 @@ def _reason(serves: Mapping[MigProfile, int], takes: Mapping[MigProfile, int], c
     brings = {profile: more for profile, more in choice.option.change.items() if more > 0}
     if not serves:
         went = counts_in_words(profile_counts(takes).items())
-        return f"keeps room for {counts_in_words(profile_counts(brings).items())}, as demand has been; idle {went} go"
+        room = counts_in_words(profile_counts(brings).items())
+        return f"keeps room for {room}, which pods have waited for" + (f"; idle {went} go" if went else "")
     reason = f"makes room for {counts_in_words(profile_counts(serves).items())}"
     if takes:
         reason += f"; idle {counts_in_words(profile_counts(takes).items())} go"

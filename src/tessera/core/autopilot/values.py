@@ -10,7 +10,9 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 from tessera.core.planning.kinds import ANYWHERE
 
-Level = tuple[float, float]  # of a profile's demand: the mean, and the mean of the square
+Level = tuple[
+    float, float, float
+]  # of a profile: its mean demand, the mean of its square; mean devices waited for
 Levels = Mapping[str, tuple[float, ...]]  # by the profile's name, as they were stored
 
 
