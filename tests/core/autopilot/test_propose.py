@@ -220,6 +220,20 @@ def test_what_mig_manager_cuts_stays() -> None:
     assert [one.after.counts for one in many.recuts] == [{P1: 4, P3: 1}], "what stays is cut for both"
 
 
+def test_nothing_is_cut_for_pods_that_cannot_go_there() -> None:
+    """The rest of a re-cut card is not cut for pods that wait for other nodes: the next small pod would have it re-cut again, and so on."""
+    here = replace(card(0, P4, P3), queues=frozenset({1}))
+    elsewhere = [Want(P4, "team", 0.0, queue=2), Want(P3, "team", 0.0, queue=2)] * 4
+    day = {str(P1): (1.0, 2.0), str(P3): (4.0, 20.0, 4.0), str(P4): (4.0, 20.0, 4.0)}
+    small = Want(P1, "team", 0.0, queue=1)
+    [recut] = propose([*elsewhere, small], [here], Past(99.0, day), Limits(), 100.0).recuts
+    assert recut.after.counts == {P1: 7}
+    idle = replace(card(0, *[P1] * 7), queues=frozenset({1}))
+    assert propose(elsewhere, [idle], Past(99.0, day), Limits(), 100.0).recuts == (), (
+        "no place is kept for them either"
+    )
+
+
 def test_what_waits_counts_as_it_lasts() -> None:
     """A profile that is new is expected as far as it is in use: one pod that waits has not been demand for half a day."""
     here = card(0, *[P1] * 7, held=2)

@@ -44,7 +44,9 @@ def _first(
     """The first way to cut such a card that brings nothing but what is expected, takes no engines, and that the limits allow."""
     for option in options:
         may = all(
-            search.there[one] + more <= expected.get(str(one), 0.0) if more > 0 else not one.extras
+            search.there[one] + more <= expected.get(str(one), 0.0) and search.helps(one, group)
+            if more > 0
+            else not one.extras
             for one, more in option.change.items()
         )
         if may and not search.forbidden(group, option):

@@ -111,13 +111,23 @@ class Search:
         then = group.within_then(option, serves)
         reached = {profile: more for profile, old in group.within.items() if (more := then[profile] - old)}
         cost = _WHOLE if not group.layout.mig_enabled else 0.0
-        stock = sum(self._lacking(one, self.there[one], more) for one, more in option.change.items())
+        helps = {one: self.helps(one, group) for one in group.profiles}
+        stock = sum(
+            self._lacking(one, self.there[one], more) for one, more in option.change.items() if helps[one]
+        )
         if group.way is Way.MIG_MANAGER:
             cost += _STAYS * stock
         else:
             cost += _IDLE * stock
-            cost += sum(self._lacking(one, self._within[one], more) for one, more in reached.items())
+            cost += sum(
+                self._lacking(one, self._within[one], more) for one, more in reached.items() if helps[one]
+            )
         return _Choice(option, serves, reached, _URGENT * gain, cost)
+
+    def helps(self, profile: MigProfile, group: Group) -> bool:
+        """Whether devices of a profile are of use on such a card: not where pods wait for them, and none can go to its node."""
+        queue = self.queues.get(profile)
+        return queue is None or bool(queue.on(group.queues, 1))
 
     def forbidden(self, group: Group, option: Option) -> str:
         """Which of the limits forbids it: `minimum`, `maximum`, `keep-whole`; empty: none."""
