@@ -1,5 +1,6 @@
 """Ports of this machine for programs that must be told where to listen."""
 
+import atexit
 import random
 import socket
 
@@ -27,3 +28,9 @@ def free_port() -> int:
         _kept.append(kept)
         return port
     raise ClusterError(f"no port from {_PORTS.start} to {_PORTS.stop} is free")
+
+
+@atexit.register
+def _close() -> None:
+    for one in _kept:
+        one.close()
