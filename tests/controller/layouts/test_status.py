@@ -39,6 +39,11 @@ def stored(status, autopilot=None):
         ({"current": 2}, News.NUMBERS),
         ({"desired": 3}, News.NUMBERS),
         ({"nodes": []}, News.NUMBERS),
+        ({"nodes": [{"name": "n", "state": "Pending", "reason": "waits"}]}, News.NUMBERS),
+        (
+            {"nodes": [{"name": "n", "state": "Updating", "reason": "the old layout is written again"}]},
+            News.DECISION,
+        ),
         ({"conditions": [{**READY, "message": "2 of 2 nodes"}]}, News.NUMBERS),
         ({"conditions": [{**READY, "status": "True"}]}, News.DECISION),
         ({"conditions": [{**READY, "reason": "Complete"}]}, News.DECISION),
@@ -49,7 +54,7 @@ def stored(status, autopilot=None):
     ],
 )
 def test_what_is_news(change, expected):
-    """Slots, conditions and failures are a decision; how many nodes are as they should be, and words, are numbers. In both modes."""
+    """Slots, conditions, failures and every word of nodes that are being changed are a decision; how many nodes are as they should be, and other words, are numbers. In both modes."""
     assert news(stored(STATUS), {**STATUS, **change}, None) is expected
     said = AutopilotStatus()
     assert news(stored(STATUS, {}), {**STATUS, **change}, said) is expected

@@ -16,6 +16,7 @@ from tessera.protocol.mig.miglayout import MigLayout
 MOST_NODES: Final = 20  # whose reasons the status has
 _LONGEST: Final = 300  # characters of a reason
 _ORDER: Final = (State.FAILED, State.INVALID, State.CONFLICT, State.UPDATING, State.PENDING)
+_WATCHED: Final = (State.UPDATING, State.FAILED)  # nodes of which every word is written at once
 _LONGEST_MESSAGE: Final = 1000
 _AUTOPILOT: Final = "autopilot"
 # seconds between two writes of mere numbers: a person who looks at a small cluster waits for none, and 4,000 nodes that change cause two a minute
@@ -81,7 +82,10 @@ def news(layout: MigLayout, status: Mapping[str, Any], said: AutopilotStatus | N
 def _of_note(status: Mapping[str, Any]) -> dict[str, Any]:
     rest = {field: one for field, one in status.items() if field not in ("desired", "current", "nodes")}
     some = ("type", "status", "reason", "observedGeneration")
-    return {**rest, "conditions": [[one.get(x) for x in some] for one in status.get("conditions") or ()]}
+    # people watch a node that is being changed, and there are few of these at a time
+    changing = [one for one in status.get("nodes") or () if one.get("state") in _WATCHED]
+    conditions = [[one.get(x) for x in some] for one in status.get("conditions") or ()]
+    return {**rest, "conditions": conditions, "nodes": changing}
 
 
 class Pace:
