@@ -14,6 +14,7 @@ from tests.controller.layouts.cluster import FastClock, cluster, layout
 from tests.controller.layouts.test_auto import auto
 
 READY = {"type": "Ready", "status": "False", "reason": "Incomplete", "message": "1 of 2 nodes"}
+CHANGING = {"name": "a", "state": "Updating", "reason": "Cordoned"}
 STATUS = {
     "controller": "one",
     "desired": 2,
@@ -21,7 +22,7 @@ STATUS = {
     "failed": 0,
     "updatingCount": 1,
     "updating": ["a"],
-    "nodes": [{"name": "a", "state": "Updating", "reason": "Cordoned"}],
+    "nodes": [CHANGING],
     "conditions": [READY],
 }
 
@@ -38,12 +39,9 @@ def stored(status, autopilot=None):
         ({}, News.NOTHING),
         ({"current": 2}, News.NUMBERS),
         ({"desired": 3}, News.NUMBERS),
-        ({"nodes": []}, News.NUMBERS),
-        ({"nodes": [{"name": "n", "state": "Pending", "reason": "waits"}]}, News.NUMBERS),
-        (
-            {"nodes": [{"name": "n", "state": "Updating", "reason": "the old layout is written again"}]},
-            News.DECISION,
-        ),
+        ({"nodes": [{**CHANGING, "name": "b", "state": "Pending"}, CHANGING]}, News.NUMBERS),
+        ({"nodes": [{**CHANGING, "reason": "the old layout is written again"}]}, News.DECISION),
+        ({"nodes": []}, News.DECISION),
         ({"conditions": [{**READY, "message": "2 of 2 nodes"}]}, News.NUMBERS),
         ({"conditions": [{**READY, "status": "True"}]}, News.DECISION),
         ({"conditions": [{**READY, "reason": "Complete"}]}, News.DECISION),
