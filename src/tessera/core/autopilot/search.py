@@ -127,7 +127,7 @@ class Search:
     def helps(self, profile: MigProfile, group: Group) -> bool:
         """Whether devices of a profile are of use on such a card: not where pods wait for them, and none can go to its node."""
         queue = self.queues.get(profile)
-        return queue is None or bool(queue.on(group.queues, 1))
+        return queue is None or queue.helped_on(group.queues)
 
     def forbidden(self, group: Group, option: Option) -> str:
         """Which of the limits forbids it: `minimum`, `maximum`, `keep-whole`; empty: none."""

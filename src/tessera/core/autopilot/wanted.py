@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tessera.core.autopilot.values import Kind, ProfileDemand, Want
@@ -22,6 +22,16 @@ class Queue:
 
     wants: tuple[Want, ...]
     weights: tuple[float, ...]
+    kinds: frozenset[int] = field(
+        init=False
+    )  # the queues of its wants, worked out once: every option of every card asks
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", frozenset(one.queue for one in self.wants))
+
+    def helped_on(self, queues: frozenset[int]) -> bool:
+        """Whether devices on these nodes serve some of them."""
+        return ANYWHERE in self.kinds or not self.kinds.isdisjoint(queues)
 
     def without(self, served: Iterable[int]) -> "Queue":
         gone = {*served}
