@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.autopilot.propose import propose
-from tessera.core.autopilot.values import CardSupply, Cut, Kind, Limits, Past, Proposal, Want, Why
+from tessera.core.autopilot.values import CardSupply, Cut, Kind, Levels, Limits, Past, Proposal, Want, Why
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
@@ -86,8 +86,27 @@ def test_what_demand_has_been_is_worth_more_than_one_pod() -> None:
     day = {str(P4): (3.0, 12.0), str(P1): (56.0, 3136.0), str(P3): (1.0, 1.0)}
     proposal = propose([want(P1, 99.0)], [*busy, idle], Past(99.0, day), Limits(), 100.0)
     assert whys(proposal) == [(P1, 1, Why.NOT_WORTH_IT)]
-    old = propose([want(P1, 99.0)] * 8, [*busy, idle], Past(99.0, day), Limits(), 100.0)
-    assert sum(one.serves[P1] for one in old.recuts) == 4, "many that wait outweigh it"
+    many = propose([want(P1, 99.0)] * 16, [*busy, idle], Past(99.0, day), Limits(), 100.0)
+    assert sum(one.serves[P1] for one in many.recuts) == 4, "many that wait outweigh it"
+
+
+def test_the_last_place_is_kept_for_half_an_hour() -> None:
+    """Small pods get the last idle place of a profile that is in demand only when they have waited; one that leaves another place, at once."""
+    busy = [card(number, *[P1] * 7, held=7) for number in range(4)]
+    places = [card(number, P4, P3, held=0) for number in (8, 9)]
+    last = [replace(one, held=one.layout.instances[1:]) for one in places]  # the 3g is in use
+    day = {str(P4): (0.6, 0.7), str(P1): (28.0, 784.0), str(P3): (1.0, 1.0)}
+
+    def served(since: float, cards: list[CardSupply], levels: Levels = day) -> int:
+        wants = [want(P1, since)] * 4
+        found = propose(wants, [*busy, *cards], Past(1900.0, levels), Limits(), 2000.0)
+        return sum(one.serves[P1] for one in found.recuts)
+
+    assert served(1900.0, last) == 4
+    assert served(1900.0, last[:1]) == 0
+    assert served(100.0, last[:1]) == 4, "who has waited for half an hour gets it"
+    little = {**day, str(P4): (0.4, 0.7), str(P3): (0.4, 0.7)}
+    assert served(1900.0, last[:1], little) == 4, "larger ones are hardly wanted"
 
 
 def test_the_budget_holds() -> None:

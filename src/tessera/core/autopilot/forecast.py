@@ -17,6 +17,7 @@ MEMORY: Final = (
 _WAITED: Final = (
     30.0  # seconds between two looks while somebody waits: nobody waited for longer before a look
 )
+IN_DEMAND: Final = 0.5  # devices in use and wanted at a time: no place is kept for a profile with fewer
 _CERTAIN: Final = 0.5  # devices: no demand is known better than this
 _FORGOTTEN: Final = 0.01  # devices: a profile that nobody uses is no longer kept below this mean
 _LARGEST: Final = 1e6  # devices: whatever stands in a status beyond that is not ours

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Final
 
+from tessera.core.autopilot.forecast import IN_DEMAND
 from tessera.core.autopilot.groups import Group
 from tessera.core.autopilot.options import Option
 from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.values import CardSupply, Level, Recut
 
-_FEWEST: Final = 0.5  # devices in use and wanted at a time: for a profile with fewer no place is kept
 _WAITED: Final = 0.05  # the same of devices that were waited for: 36 minutes in 12 hours
 _SPREADS: Final = 6  # demand comes in bursts: at most its mean and so many times its spread is expected
 
@@ -33,7 +33,7 @@ def _expected(levels: Mapping[str, Level]) -> dict[str, float]:
     """By the profile's name: how many devices are expected to be wanted at most."""
     found = {}
     for name, (mean, square, waited) in levels.items():
-        if mean >= _FEWEST and waited >= _WAITED:
+        if mean >= IN_DEMAND and waited >= _WAITED:
             found[name] = mean + _SPREADS * sqrt(max(0.0, square - mean * mean))
     return found
 

@@ -1,6 +1,6 @@
 """The search for re-cuts that are worth it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -21,6 +21,8 @@ _LONGEST: Final = 2.0  # times that a device is in use: no pod is taken to wait 
 _IDLE: Final = 0.05  # how much an idle device counts that can be cut again when it is wanted
 _STAYS: Final = 3.0  # how much counts what mig-manager cuts: it stays so until all of a card is idle again
 _WHOLE: Final = 0.5  # what a whole GPU that goes costs: nobody tells how many are wanted
+_LAST: Final = 1.0  # what it costs if smaller pods get the last idle place of a profile that is in demand
+_NEW: Final = 1800.0  # seconds: pods that have waited longer may have the last place, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Search:
         now: float,
         used: Mapping[MigProfile, int] | None = None,
     ) -> None:
-        self.limits = limits
+        self.limits, self._now = limits, now
         self._groups = Groups(cards)
         self.there, self.whole = self._groups.there, self._groups.whole
         known = forecast.profiles_in(past.levels)
@@ -122,6 +124,10 @@ class Search:
             cost += sum(
                 self._lacking(one, self._within[one], more) for one, more in reached.items() if helps[one]
             )
+        if self._are_new(serves) and any(
+            helps[one] and self._loses_last(one, more, serves) for one, more in reached.items()
+        ):
+            cost += _LAST
         return _Choice(option, serves, reached, _URGENT * gain, cost)
 
     def helps(self, profile: MigProfile, group: Group) -> bool:
@@ -177,6 +183,20 @@ class Search:
             max(0.0, choice.cost),
             _reason(serves, takes, choice),
         )
+
+    def _are_new(self, serves: Mapping[MigProfile, Sequence[int]]) -> bool:
+        """Whether none of these pods has waited for long."""
+        return all(
+            self._now - self.queues[profile].wants[index].since < _NEW
+            for profile, some in serves.items()
+            for index in some
+        )
+
+    def _loses_last(self, profile: MigProfile, more: int, serves: Collection[MigProfile]) -> bool:
+        """Whether smaller pods get the last idle place of a profile. A burst of its pods would wait until a small one ends."""
+        idle = self._within[profile] - self._groups.held[profile]
+        in_demand = self.levels[str(profile)][0] >= forecast.IN_DEMAND
+        return in_demand and idle > 0 >= idle + more and all(one < profile for one in serves)
 
     def _gain(self, profile: MigProfile, queue: Queue, some: Sequence[int]) -> float:
         """What wants that are served would else wait, in the time that a device is in use: the last of so many waits for as many to come free."""
