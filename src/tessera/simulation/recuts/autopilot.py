@@ -50,17 +50,17 @@ def layout_with(limits: Limits) -> MigLayout:
 
 
 class Autopilot:
-    """Looks when something changed; `forecasts`: remembers also what was wanted before."""
+    """Looks when something changed, at most every `soon` seconds; `forecasts`: remembers also what was wanted before."""
 
-    def __init__(self, limits: Limits, *, forecasts: bool = True) -> None:
-        self.layout, self.forecasts = layout_with(limits), forecasts
+    def __init__(self, limits: Limits, *, forecasts: bool = True, soon: float = SOON) -> None:
+        self.layout, self.forecasts, self._soon = layout_with(limits), forecasts, soon
         self.due = inf  # not before something changes
         self._decides = controller.Autopilot()
         self._nodes: dict[str, SeenNode] = {}
         self._last = -inf
 
     def changed(self, waiting: Waiting, now: float) -> None:
-        self.due = min(self.due, max(now, self._last + SOON))
+        self.due = min(self.due, max(now, self._last + self._soon))
 
     def look(self, pool: Pool, waiting: Waiting, now: float) -> Iterator[tuple[Card, Sequence[Instance]]]:
         seen = self._seen(pool, waiting)

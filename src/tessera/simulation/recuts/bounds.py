@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Final
 
 from tessera.core.mig.placement import Instance
 from tessera.simulation.days.layouts import PROFILES
@@ -11,34 +12,38 @@ from tessera.simulation.recuts.play import Idle, play
 from tessera.simulation.recuts.pool import PLACES, Card, Pool
 from tessera.simulation.recuts.static import serve
 
+_LARGEST: Final = max(PROFILES)
+
 
 def no_mig(tasks: Sequence[Task], cards: int) -> Outcome:
     """Every task takes a whole card; first come, first served."""
     return Outcome(tasks, serve(tasks, cards, tasks[-1].created + AFTER), cards)
 
 
-def free_cutting(tasks: Sequence[Task], cards: int) -> Outcome:
-    """Cards are cut at once, for nothing, as often as it helps.
+def free_cutting(tasks: Sequence[Task], cards: int, kept: int = 0) -> Outcome:
+    """Cards are cut at once, for nothing, as often as it helps; so many places for the largest slice are kept from smaller ones.
 
     Greedy, so no proof of what is possible: the oldest task that fits anywhere starts, where it takes least of the room that others could use.
     """
-    return play(tasks, FreePool(cards), Idle())
+    return play(tasks, FreePool(cards, kept), Idle())
 
 
 class FreePool(Pool):
     """Cards that have whatever slice is asked for, as far as it fits beside what is in use. What is in use does not move."""
 
-    def __init__(self, cards: int) -> None:
+    def __init__(self, cards: int, kept: int = 0) -> None:
         super().__init__([()] * cards)
+        self._kept = kept
 
     def helped(self, size: int) -> Sequence[int]:
         return tuple(PROFILES)
 
     def take(self, size: int) -> tuple[Card, Instance] | None:
+        spared = size != _LARGEST and sum(_places(card.taken) for card in self.cards) <= self._kept
         room = [
             (found[0], -card.taken.bit_count(), card, found[1])
             for card in self.cards
-            if (found := _best(card.taken, size))
+            if (found := _best(card.taken, size, spared=spared))
         ]
         if not room:
             return None
@@ -49,10 +54,20 @@ class FreePool(Pool):
 
 
 @cache
-def _best(taken: int, size: int) -> tuple[int, Instance] | None:
-    """Where on a card a slice takes least room from others, and how much."""
-    fitting = [(_room(taken) - _room(taken | one.mask), one) for one in PLACES[size] if not one.mask & taken]
+def _best(taken: int, size: int, *, spared: bool) -> tuple[int, Instance] | None:
+    """Where on a card a slice takes least room from others, and how much; `spared`: no place for the largest slice may go."""
+    fitting = [
+        (_room(taken) - _room(taken | one.mask), one)
+        for one in PLACES[size]
+        if not one.mask & taken and not (spared and _places(taken | one.mask) < _places(taken))
+    ]
     return min(fitting, key=lambda some: (some[0], -some[1].position), default=None)
+
+
+@cache
+def _places(taken: int) -> int:
+    """Places on a card for the largest slice."""
+    return sum(not one.mask & taken for one in PLACES[_LARGEST])
 
 
 @cache

@@ -44,8 +44,8 @@ class Idle:
 class _Days:
     """The days so far."""
 
-    def __init__(self, tasks: Sequence[Task], pool: Pool, cutter: Cutter) -> None:
-        self.clock, self.pool, self.cutter = Clock(), pool, cutter
+    def __init__(self, tasks: Sequence[Task], pool: Pool, cutter: Cutter, cutting: float) -> None:
+        self.clock, self.pool, self.cutter, self.cutting = Clock(), pool, cutter, cutting
         self.waiting: dict[int, deque[Task]] = {size: deque() for size in PROFILES}
         self.started: list[float | None] = [None] * len(tasks)
         self.cuts: list[float] = []
@@ -93,7 +93,7 @@ class _Days:
         for card, after in self.cutter.look(self.pool, self.waiting, self.clock.now):
             card.begin(after)
             self.cuts.append(self.clock.now)
-            self.clock.after(CUTTING, partial(self._there, card))
+            self.clock.after(self.cutting, partial(self._there, card))
         self._ask()
 
     def _there(self, card: Card) -> None:
@@ -101,9 +101,9 @@ class _Days:
         self._serve(PROFILES)
 
 
-def play(tasks: Sequence[Task], pool: Pool, cutter: Cutter) -> Outcome:
-    """Let the tasks come, and wait until they have started."""
-    days = _Days(tasks, pool, cutter)
+def play(tasks: Sequence[Task], pool: Pool, cutter: Cutter, cutting: float = CUTTING) -> Outcome:
+    """Let the tasks come, and wait until they have started; a re-cut takes so many seconds."""
+    days = _Days(tasks, pool, cutter, cutting)
     days.clock.run(tasks[-1].created)
     outcome = Outcome(tasks, days.started, len(pool.cards), days.cuts)
     while any(days.waiting.values()) and days.clock.now < outcome.end:
