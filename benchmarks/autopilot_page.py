@@ -19,6 +19,15 @@ _WAITED: Final = {
     autopilot.NOS: "nos's rule",
     autopilot.FREE: "free re-cutting",
 }
+_CHECKS: Final = {
+    autopilot.OURS: "autopilot, single slices",
+    autopilot.CORDONED: "the same, node cordoned meanwhile",
+    autopilot.FITTED: "the same, begun with the layout `never cut`",
+    autopilot.MANAGER: "autopilot, whole idle cards",
+    autopilot.FREE_CARDS: "the same, re-cut for nothing, without limits",
+    autopilot.FREE: "free re-cutting",
+    autopilot.FREE_KEPT: "the same, one 4g kept from smaller tasks",
+}
 _BESIDES: Final = (
     autopilot.P95,
     autopilot.SLOWDOWN,
@@ -76,11 +85,10 @@ def _besides(results: Results) -> str:
 
 
 def _checks(results: Results) -> str:
-    subjects = (autopilot.STATIC, autopilot.OURS, autopilot.CORDONED)
-    rows = [["a check", "best static", "autopilot, single slices", "the same, node cordoned meanwhile"]]
+    rows = [["a check", *_CHECKS.values()]]
     for case in autopilot.CASES:
         if _cell(results, str(case), autopilot.CORDONED):
-            rows += [[str(case), *(_cell(results, str(case), one) for one in subjects)]]
+            rows += [[str(case), *(_cell(results, str(case), one) for one in _CHECKS)]]
     found = [_table(rows) if rows[1:] else "", _waited(results, autopilot.OTHERS, short=True)]
     return "\n".join(one for one in found if one)
 
