@@ -13,7 +13,6 @@ from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.layout import NodeLayout
 from tessera.inventory.demand.rejected import RejectedWorkloads
 from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout
@@ -119,13 +118,6 @@ class Inventory:
             devices = {resource: number for resource, number in node.dra.items() if is_any_gpu(resource)}
             gpus = replace(gpus, offered=tuple(sorted(devices.items())))
         return known_layout(gpus, self.mig_manager)
-
-    def layout(self, name: str) -> NodeLayout:
-        """How a node's cards are cut; `InvalidInput` with the reason where that is not known."""
-        known = self.known(name)
-        if isinstance(known, UnknownLayout):
-            raise InvalidInput(known.reason)
-        return known.layout
 
     def used(self, name: str) -> dict[str, int]:
         """How many GPUs and MIG devices of a node pods hold."""
