@@ -23,7 +23,6 @@ class Durations:
 
     mu: float
     sigma: float
-    mean_of_all: float  # seconds, as counted: services are in it as long as the trace saw them
 
     @property
     def mean(self) -> float:
@@ -37,23 +36,23 @@ class Durations:
 
 _NORMAL: Final = NormalDist()
 _QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-_SECONDS: Final = {  # size → those quantiles and the mean of the seconds that a task runs
-    1: ((155, 1_262, 3_068, 18_162, 43_783), 18_406),
-    2: ((55, 156, 895, 7_389, 25_700), 7_611),
-    3: ((88, 578, 1_451, 5_938, 26_404), 15_239),
-    4: ((27, 73, 472, 1_528, 11_841), 57_648),
-    7: ((51, 192, 610, 2_078, 13_134), 28_492),
+_SECONDS: Final = {  # size → those quantiles of the seconds that a task runs
+    1: (155, 1_262, 3_068, 18_162, 43_783),
+    2: (55, 156, 895, 7_389, 25_700),
+    3: (88, 578, 1_451, 5_938, 26_404),
+    4: (27, 73, 472, 1_528, 11_841),
+    7: (51, 192, 610, 2_078, 13_134),
 }
 
 
-def _fitted(seconds: tuple[int, ...], mean: float) -> Durations:
+def _fitted(seconds: tuple[int, ...]) -> Durations:
     """The log-normal distribution nearest to the quantiles: least squares in logarithms."""
     scores, logs = [_NORMAL.inv_cdf(one) for one in _QUANTILES], [log(one) for one in seconds]
     sigma = sum(z * y for z, y in zip(scores, logs, strict=True)) / sum(z * z for z in scores)
-    return Durations(sum(logs) / len(logs), sigma, mean)
+    return Durations(sum(logs) / len(logs), sigma)
 
 
-DURATIONS: Final = {size: _fitted(*counted) for size, counted in _SECONDS.items()}
+DURATIONS: Final = {size: _fitted(seconds) for size, seconds in _SECONDS.items()}
 
 # Arrivals: how many an hour, how the variance of hourly counts compares with their mean (Poisson: 1), and a day's hours
 TRACE_RATE: Final = 9.8

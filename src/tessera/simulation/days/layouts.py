@@ -43,12 +43,12 @@ def fitted(erlangs: Mapping[int, float], cards: int) -> list[Pattern]:
     return chosen
 
 
-def nodes_of(cards: Sequence[Pattern], each: int = CARDS_OF_A_NODE) -> Iterator[tuple[str, dict[str, int]]]:
+def nodes_of(cards: Sequence[Pattern]) -> Iterator[tuple[str, dict[str, int]]]:
     """Names of nodes, and what each offers."""
-    for first in range(0, len(cards), each):
-        counts = [sum(column) for column in zip(*cards[first : first + each], strict=True)]
+    for first in range(0, len(cards), CARDS_OF_A_NODE):
+        counts = [sum(column) for column in zip(*cards[first : first + CARDS_OF_A_NODE], strict=True)]
         offered = {RESOURCES[size]: count for size, count in zip(PROFILES, counts, strict=True) if count}
-        yield f"node-{first // each:02}", offered
+        yield f"node-{first // CARDS_OF_A_NODE:02}", offered
 
 
 def node_of(name: str, offered: Mapping[str, int], *, dra: bool = False) -> Node:

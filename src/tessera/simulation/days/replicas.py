@@ -42,7 +42,6 @@ class Replicas:
     """Several replicas, which are asked in turns."""
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
-        self.replicas = replicas
         self._turns = cycle(replicas)
 
     def admit(self, pod: Pod, owner: str, now: float) -> tuple[Pod, Options] | None:
