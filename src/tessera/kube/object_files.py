@@ -184,15 +184,15 @@ def cluster_objects(
     return have
 
 
-def viewed_pods(found: Iterable[FileObject], namespace: str = "default") -> Iterator["tuple[str, ViewedPod]"]:
-    """What pods take of their nodes, and which wait; `namespace` is that of pods that name none."""
+def viewed_pods(found: Iterable[FileObject]) -> Iterator["tuple[str, ViewedPod]"]:
+    """What pods take of their nodes, and which wait; pods that name no namespace are in `default`."""
     from tessera.protocol.admission.viewed_pod import decode_viewed_pod, viewed_pod  # by few
 
     for one in found:
         with naming(one.where):
             key, pod = viewed_pod(_decoded(decode_viewed_pod, one), one.raw)
             if pod is not None:
-                yield (namespace + key if key.startswith("/") else key), pod
+                yield ("default" + key if key.startswith("/") else key), pod
 
 
 def offering(found: Iterable[FileObject]) -> ClusterObjects:

@@ -74,12 +74,12 @@ class Correlator:
 
     def correlate(self, event: Event, now: float) -> Written | None:
         """What to write about one more event; None: nothing now."""
-        message = _cut(event.message, _LONGEST_MESSAGE)
+        message = _cut(event.message)
         group = (event.about, event.type, event.reason)
         key: Hashable = (group, hash(message))
         if self._are_many(group, hash(message), now):
             key = group
-            message = _cut(_COMBINED + message, _LONGEST_MESSAGE)
+            message = _cut(_COMBINED + message)
         event = Event(event.about, event.reason, message, event.type)
         known, taken = self._written.get(key), self._take(event.about, now)
         if known is not None:  # counted, if not now then for the next time
@@ -136,8 +136,8 @@ class _Lately(dict[K, V]):
             del self[next(iter(self))]
 
 
-def _cut(text: str, most: int) -> str:
-    """A text of so many bytes at most; `…` where more followed."""
-    if len(text.encode()) <= most:
+def _cut(text: str) -> str:
+    """A message of as many bytes as are allowed; `…` where more followed."""
+    if len(text.encode()) <= _LONGEST_MESSAGE:
         return text
-    return text.encode()[: most - 3].decode(errors="ignore") + "…"
+    return text.encode()[: _LONGEST_MESSAGE - 3].decode(errors="ignore") + "…"

@@ -114,10 +114,10 @@ class Client:
         """One object, or whatever else is at the path."""
         return await self.request("GET", path, query)
 
-    async def find(self, path: str, query: Query | None = None) -> bytes | None:
+    async def find(self, path: str) -> bytes | None:
         """One object; None where there is none."""
         try:
-            return await self.get(path, query)
+            return await self.get(path)
         except ApiError as error:
             if not error.is_not_found:
                 raise

@@ -51,9 +51,9 @@ class FileView:
         self._files.changed()
         self._use(*self._read())
 
-    async def run(self, interval: float = _INTERVAL) -> NoReturn:
+    async def run(self) -> NoReturn:
         while True:
-            await self._clock.sleep(interval)
+            await self._clock.sleep(_INTERVAL)
             if self.offers.free is not None:
                 self.offers.free.expire(self._clock.now())
             await self.check()
