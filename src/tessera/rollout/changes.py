@@ -309,12 +309,8 @@ async def named_nodes(client: Client, names: Iterable[str]) -> dict[str, NodeIn]
     """The nodes of these names that there are."""
 
     async def read(name: str) -> NodeIn | None:
-        try:
-            return decode_node(await client.get(path_of("v1", "nodes", name=name)))
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-        return None
+        raw = await client.find(path_of("v1", "nodes", name=name))
+        return None if raw is None else decode_node(raw)
 
     found = await asyncio.gather(*map(read, dict.fromkeys(names)))
     return {node.metadata.name: node for node in found if node is not None}

@@ -35,14 +35,12 @@ class Carrier:
     async def look(self, name: str) -> NodeSnapshot | None:
         """A node and what its pods hold, as they are now; None where there is no such node."""
         began = self._client.clock.now()
-        try:
-            node = decode_node(await self._client.get(path_of("v1", "nodes", name=name)))
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
+        raw = await self._client.find(path_of("v1", "nodes", name=name))
+        if raw is None:
             self._refused.pop(name, None)
             self._cordoned.pop(name, None)
             return None
+        node = decode_node(raw)
         waits = _waiting(node)
         settled = self._is_settled(name, waits, began)
         uses, offered = await uses_of(self._client, name), await offered_on(self._client, node)
