@@ -25,7 +25,7 @@ class _Body:
 class InProcess:
     """What gatherers use of a client."""
 
-    find = Client.find  # by `get`
+    find, serves = Client.find, Client.serves  # by `get`
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server

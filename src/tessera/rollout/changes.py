@@ -68,7 +68,7 @@ class Surroundings:
         except ApiError as error:
             if error.code not in (403, 404):
                 raise
-            if error.code == 403 and await _is_served(client, API_VERSION):
+            if error.code == 403 and await client.serves(API_VERSION):
                 self.layouts_unseen = str(error)
 
     @property
@@ -113,15 +113,6 @@ class Surroundings:
                 f"mig-manager cuts its cards, and its configurations are not known: {self.manager.error}"
             )
         return self.manager.document.configs
-
-
-async def _is_served(client: Client, version: str) -> bool:
-    """Whether the cluster knows a group and version: who may not list its objects is told 403 either way."""
-    try:
-        await client.get(f"/apis/{version}")
-    except ApiError as error:
-        return not error.is_not_found
-    return True
 
 
 async def changes_of(

@@ -80,8 +80,7 @@ async def _read(client: Client, name: str) -> MigLayout:
     except ApiError as error:
         if not error.is_absent:
             raise
-        # who may not read them is told the same where the cluster does not know them
-        if not await _is_known(client):
+        if not await client.serves(API_VERSION):
             values = "the chart brings it with its values controller.enabled and layouts.enabled"
             raise NoSuchObject(f"the cluster has no MigLayouts: the API {API_VERSION} is not installed; {values}") from error  # fmt: skip
         if error.is_forbidden:
@@ -91,13 +90,6 @@ async def _read(client: Client, name: str) -> MigLayout:
         return MigLayout.read(raw)
     except InvalidInput as error:
         raise NotReadable(f"MigLayout {name} cannot be read: {cut(str(error))}") from error
-
-
-async def _is_known(client: Client) -> bool:
-    try:
-        return await client.find(f"/apis/{API_VERSION}") is not None
-    except ApiError:
-        return True  # who may not even ask that
 
 
 async def _others(client: Client) -> str:

@@ -123,6 +123,13 @@ class Client:
                 raise
             return None
 
+    async def serves(self, version: str) -> bool:
+        """Whether the cluster knows a group and version: who may not read its objects is told 403 either way."""
+        try:
+            return await self.find(f"/apis/{version}") is not None
+        except ApiError:
+            return True  # who may not even ask that
+
     async def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """POST an object to its collection; `ApiError.is_conflict` when the name is taken."""
         return await self.request("POST", path, query, body=body)
