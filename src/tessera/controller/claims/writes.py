@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from tessera.controller.claims.objects import MANAGED_LABEL, MANAGER, UNUSED_ANNOTATION, FollowedPod, Template
@@ -21,7 +20,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.objects import template_spec
-from tessera.protocol.kubernetes.objects import decoder
+from tessera.protocol.kubernetes.objects import decoder, moment
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +115,7 @@ class Writes:
             self._warn(make.pod, text)
 
     async def _mark(self, mark: Mark) -> None:
-        since = mark.since and datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = mark.since and moment(mark.since)
         metadata = {**_version(mark.template), "annotations": {UNUSED_ANNOTATION: since}}
         await self._client.patch(_templates(*mark.key), {"metadata": metadata})
         self._metrics.writes.add("mark")

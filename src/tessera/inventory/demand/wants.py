@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from tessera.core.autopilot.values import CardSupply, Kind, Want
@@ -14,7 +13,7 @@ from tessera.inventory.demand.bounds import fair, most_on_a_node
 from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending
-from tessera.protocol.kubernetes.objects import seconds
+from tessera.protocol.kubernetes.objects import moment, seconds
 
 _FELL_BACK: Final = (
     86400.0  # seconds: pods made before count with what they have, as for `mig plan --from-pending`
@@ -59,7 +58,7 @@ def situation(
     `coming`: what nodes whose layout is being changed will have. `left`: nodes that are left as they are, and why; `without`: those of
     them that take no pods now. `memory`: for who asks again and again.
     """
-    since = datetime.fromtimestamp(now - _FELL_BACK, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = moment(now - _FELL_BACK)
     pending = Pending(
         inventory, since, coming=coming, without=without, for_running=False, memory=memory, bound=fair
     )

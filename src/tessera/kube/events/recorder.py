@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections import deque
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.correlator import Correlator, Event, Written
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.objects import moment
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Recorder:
             path = path_of("v1", "events", namespace=namespace, name=written.name)
             patch = {
                 "count": written.count,
-                "lastTimestamp": _time(written.last),
+                "lastTimestamp": moment(written.last),
                 "message": written.event.message,
             }
             try:
@@ -126,14 +126,10 @@ class Recorder:
             "source": {"component": self._component, **host},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
-            "firstTimestamp": _time(written.first),
-            "lastTimestamp": _time(written.last),
+            "firstTimestamp": moment(written.first),
+            "lastTimestamp": moment(written.last),
             "count": written.count,
         }
 
     def _count(self, result: str) -> None:
         self.counts[(result,)] += 1
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
