@@ -13,7 +13,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, entries_of, resolve
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, resolve
 from tessera.core.planning.fragmentation import packed
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubelet.in_use import decode_in_use
@@ -220,7 +220,7 @@ def _known(node: GpuNode, known: KnownLayout, claimed: Collection[str]) -> Sourc
     of = layout.cards[0].product
     return Source(
         where,
-        _document(layout),
+        mig.document_of(layout),
         of,
         len(layout.cards),
         node.strategy,
@@ -252,7 +252,7 @@ def _cut_on_demand(
     if cards is None:
         raise InvalidInput(f"no label {GPU_COUNT_LABEL}; set it with --cards")
     now = cut_now(product, cards, claimed)
-    return _document(now), now
+    return mig.document_of(now), now
 
 
 def _described(node: GpuNode) -> tuple[mig.MigDocument, NodeLayout | None]:
@@ -264,12 +264,8 @@ def _described(node: GpuNode) -> tuple[mig.MigDocument, NodeLayout | None]:
             raise
         present = None  # the desired layout is still worth a look
     if node.layout is None and present is not None:
-        return _document(present), present
+        return mig.document_of(present), present
     return mig.read(node.layout or "", mig.RUNAI_CONFIG), present
-
-
-def _document(layout: NodeLayout) -> mig.MigDocument:
-    return mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(layout)})
 
 
 @dataclass(frozen=True, slots=True)

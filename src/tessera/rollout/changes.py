@@ -10,7 +10,7 @@ from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.layout import LayoutEntry, NodeLayout, entries_of, going, places_going, resolve
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, places_going, resolve
 from tessera.core.planning.changes import NodeChange, Way
 from tessera.core.planning.configurations import configuration_name, named_for, parted_entries
 from tessera.core.text import first_of
@@ -184,7 +184,7 @@ def layout_change(
     entries: tuple[LayoutEntry, ...] = ()
     if not label:
         same = before is not None and _means(before, layout)
-        after = before if same and before is not None else _written(layout)
+        after = before if same and before is not None else mig.write(mig.document_of(layout))
     elif config is not None:
         after = config
     else:
@@ -246,7 +246,7 @@ def _text(wanted: Wanted, gpus: GpuNode, layout: NodeLayout) -> str:
     """The annotation's text for a layout that a person gave."""
     document = wanted.document
     if document is None:
-        return _written(layout)
+        return mig.write(mig.document_of(layout))
     entries = document.select(wanted.config)
     all_named = all(entry.cards is not None for entry in entries)
     if document.format is mig.Format.RUNAI and [*document.configs] == [mig.SELECTED] and all_named:
@@ -256,11 +256,6 @@ def _text(wanted: Wanted, gpus: GpuNode, layout: NodeLayout) -> str:
     filters = any(entry.device_filter for entry in entries)
     product = product if filters else None
     return mig.write(convert(chosen, mig.Format.RUNAI, len(layout.cards), product).document)
-
-
-def _written(layout: NodeLayout) -> str:
-    """The annotation's text, places included."""
-    return mig.write(mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(layout)}))
 
 
 def _means(text: str, layout: NodeLayout) -> bool:

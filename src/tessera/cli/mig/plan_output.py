@@ -8,7 +8,7 @@ from typing import Any, Final
 from tessera.cli.common.output import Output, table, warn
 from tessera.cli.mig.plan_operator import commands
 from tessera.core.kubernetes.resources import short
-from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
+from tessera.core.mig.layout import NodeLayout, named_cards
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange, Way, difference, profile_counts, total
 from tessera.core.planning.configurations import PlanChanges, parted_entries
@@ -162,8 +162,7 @@ def _runai(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterab
         if number:
             yield "---"
         yield from comments
-        configs = {mig.SELECTED: entries_of(layout)}
-        yield mig.write(mig.MigDocument(mig.Format.RUNAI, configs)).rstrip("\n")
+        yield mig.write(mig.document_of(layout)).rstrip("\n")
     yield from _not_written(changes)
 
 

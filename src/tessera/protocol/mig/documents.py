@@ -13,7 +13,7 @@ from typing import Any, Final
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.node import LAYOUT_STATE_LABEL
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, resolve
+from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, entries_of, resolve
 from tessera.core.mig.placement import Instance, Wish
 from tessera.core.text import escaped
 from tessera.protocol import yaml
@@ -102,6 +102,11 @@ def write(document: MigDocument) -> str:
     write_entry = write_runai if document.format is Format.RUNAI else write_parted
     configs = {name: [write_entry(entry) for entry in entries] for name, entries in document.configs.items()}
     return yaml.dump({"version": "v1", "mig-configs": configs})
+
+
+def document_of(layout: NodeLayout) -> MigDocument:
+    """What an annotation says of a layout, places included."""
+    return MigDocument(Format.RUNAI, {SELECTED: entries_of(layout)})
 
 
 def read_layout(
