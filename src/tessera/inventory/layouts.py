@@ -13,7 +13,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, resolve
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, resolve_alike
 from tessera.core.planning.fragmentation import packed
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubelet.in_use import decode_in_use
@@ -82,8 +82,7 @@ class Source:
         """The layout that the entries give the cards; as many as they name where their number is unknown."""
         if self.product is None:
             raise InvalidInput(f"{self.where}: which product are the cards? Say it with --product")
-        named = [number for entry in entries for number in entry.cards or ()]
-        return resolve(entries, [self.product] * (self.cards or max(named, default=0) + 1))
+        return resolve_alike(entries, self.product, self.cards)
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,12 @@ def resolve(
     return NodeLayout(tuple(layouts))
 
 
+def resolve_alike(entries: Sequence[LayoutEntry], product: Product, cards: int | None) -> NodeLayout:
+    """The same for cards of one product; as many as the entries name where their number is unknown."""
+    named = [number for entry in entries for number in entry.cards or ()]
+    return resolve(entries, [product] * (cards or max(named, default=0) + 1))
+
+
 def entries_of(layout: NodeLayout) -> tuple[LayoutEntry, ...]:
     """The entries that give this layout, places included; cards that are alike share one."""
     alike: dict[tuple[bool, tuple[Wish, ...]], list[int]] = {}

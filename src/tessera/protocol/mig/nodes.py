@@ -23,7 +23,7 @@ from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import SHARED, is_any_gpu
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, named_cards, resolve
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, named_cards, resolve_alike
 from tessera.core.mig.placement import Wish, every_place
 from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
@@ -191,8 +191,7 @@ def present_layout(node: GpuNode) -> NodeLayout | None:
         return None
     if node.mapping is None:
         entries = documents.read(node.layout or "", RUNAI_CONFIG).select()
-        named = [number for entry in entries for number in entry.cards or ()]
-        return resolve(entries, [node.product] * (node.cards or max(named, default=0) + 1))
+        return resolve_alike(entries, node.product, node.cards)
     mapping = decode_mapping(node.mapping)
     number = node.cards or max(mapping, default=-1) + 1
     if any(card >= number for card in mapping):
