@@ -168,10 +168,8 @@ def _runai(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterab
 
 def _parted(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterable[str]:
     """One file with a configuration for each node that changes, named after it."""
-    nodes = changes.nodes
-    yield from (f"# node {node.name}: {summary(node)}" for node in nodes)
-    yield from (*_in_all(nodes), *_not_written(changes))
-    configs = {node.name: parted_entries(node.layout) for node in nodes}
+    yield from _comments(changes)
+    configs = {node.name: parted_entries(node.layout) for node in changes.nodes}
     for place in places:
         if not place.name:
             configs[mig.SELECTED] = parted_entries(_imagined(changes.plan, place))
@@ -181,10 +179,13 @@ def _parted(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Itera
 
 def _operator(changes: PlanChanges, _: Sequence[NodeCards], more: More) -> Iterable[str]:
     """The commands for mig-manager."""
-    nodes = changes.nodes
-    yield from (f"# node {node.name}: {summary(node)}" for node in nodes)
-    yield from (*_in_all(nodes), *_not_written(changes))
+    yield from _comments(changes)
     yield from commands(changes, more.mig_manager)
+
+
+def _comments(changes: PlanChanges) -> Iterable[str]:
+    yield from (f"# node {node.name}: {summary(node)}" for node in changes.nodes)
+    yield from (*_in_all(changes.nodes), *_not_written(changes))
 
 
 def _in_all(nodes: Sequence[NodeChange]) -> list[str]:
