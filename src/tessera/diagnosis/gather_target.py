@@ -19,7 +19,8 @@ from tessera.diagnosis.gather import (
     put_free,
     seen_pod,
 )
-from tessera.diagnosis.patience.reading import read_history, read_job
+from tessera.diagnosis.patience.history import CONFIG_MAP, History
+from tessera.diagnosis.patience.jobs import Job
 from tessera.diagnosis.reading import Reader, read_controller, read_drivers, read_webhook
 from tessera.diagnosis.targets import POD, NoSuchObject
 from tessera.inventory.presence import Presences
@@ -95,8 +96,8 @@ class Gatherer:
         put_free(offers, reader, inventory, used.policy.fallback)
         history = None
         if patient and pod is not None and pod.waits:
-            history = await read_history(reader, installed[0])
-            pod = replace(pod, job=await read_job(reader, pod.state))
+            history = await self._history(installed[0])
+            pod = replace(pod, job=await self._job(pod.state))
         unseen = {**reader.unseen, **reader.left_out()}
         if used.missing:
             unseen[CONFIGURATION] = used.missing
@@ -141,6 +142,20 @@ class Gatherer:
         found = await self._reader.each("events", path, query, decode_event)
         mine = [one for one in found if not uid or one.involved_object.uid in ("", uid)]
         return tuple(sorted(mine, key=lambda one: one.last_seen or 0.0))
+
+    async def _history(self, namespace: str) -> History | None:
+        """What the controller of a namespace has evicted; None where nothing is written, or it may not be read."""
+        path = path_of("v1", "configmaps", namespace=namespace, name=CONFIG_MAP)
+        return await self._reader.get(f"ConfigMap {namespace}/{CONFIG_MAP}", path, History.read)
+
+    async def _job(self, pod: PodIn) -> Job | None:
+        """The Job of a pod; None where it is no Job's, or the Job is gone or may not be read."""
+        owner, namespace = pod.metadata.controller, pod.metadata.namespace
+        if owner is None or owner.kind != "Job":
+            return None
+        path = path_of("batch/v1", "jobs", namespace=namespace, name=owner.name)
+        found = await self._reader.get(f"Job {namespace}/{owner.name}", path, Job.read)
+        return found if found and found.uid == owner.uid else None
 
     async def _offers(self, inventory: DiagnosisInventory) -> Offers:
         """What decisions are made by: nodes, the namespace, and its quotas."""
