@@ -1,4 +1,4 @@
-"""Nodes on their way into the offers: what is away for a moment stays.
+"""Nodes on their way into the offers: what is unavailable for a moment stays.
 
 A device plugin that restarts takes its resources to 0 for a second or two, a kubelet for longer. A pod that is created
 just then must not be changed for good. So what a node offered last still counts for a grace period, which runs only
@@ -6,7 +6,7 @@ while the node is Ready; and what its capacity still has, though nothing of it i
 for what DRA serves: a kubelet deletes the ResourceSlices of its node whenever it starts. All of it ends at once where
 the node was deliberately repartitioned, or is deleted.
 
-Only of nodes with something away is anything kept here.
+Only of nodes with something unavailable is anything kept here.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from tessera.core.kubernetes.resources import is_extended
 from tessera.kube.clock import Clock
 from tessera.kube.watch.resource import Key
 
-_LOOK: Final = 1.0  # seconds between two looks at what is away: a grace period is counted in minutes
+_LOOK: Final = 1.0  # seconds between two looks at what is unavailable: a grace period is counted in minutes
 
 
 @dataclass(slots=True)
-class _Away:
-    """What is away from a node: the seconds for which it still counts."""
+class _Unavailable:
+    """What is unavailable of a node: the seconds for which it still counts."""
 
     node: Node  # as the API server has it
     left: dict[str, float]
@@ -53,13 +53,13 @@ class NodesWithGrace:
         self._clock = clock
         self._pools = pools
         self.grace = GRACE  # seconds for which what is gone from a node still counts
-        self._away: dict[str, _Away] = {}
+        self._unavailable: dict[str, _Unavailable] = {}
         # the MIG devices that a node's labels counted and count no longer, and since when
         self._uncounted: dict[str, dict[str, float]] = {}
-        self._something = asyncio.Event()  # set while anything is away
+        self._something = asyncio.Event()  # set while anything is unavailable
 
     async def run(self) -> NoReturn:
-        """Let what is away for too long go, until cancelled."""
+        """Let what is unavailable for too long go, until cancelled."""
         while True:
             await self._something.wait()
             await self._clock.sleep(_LOOK)
@@ -69,26 +69,26 @@ class NodesWithGrace:
         taken = []
         for one in objects:
             self._note(one)
-            taken.append(self._with_away(one))
+            taken.append(self._with_unavailable(one))
         self._offers.replace(taken)
-        self._forget({name for name in self._away if name not in self._offers.nodes})
+        self._forget({name for name in self._unavailable if name not in self._offers.nodes})
         for name in [name for name in self._uncounted if name not in self._offers.nodes]:
             del self._uncounted[name]
 
     def put(self, one: Node) -> None:
         self._note(one)
-        self._offers.put(self._with_away(one))
+        self._offers.put(self._with_unavailable(one))
 
     def delete(self, key: Key) -> None:
-        """This one is gone, and all that was away from it."""
+        """This one is gone, and all that was unavailable of it."""
         self._forget({key.name})
         self._uncounted.pop(key.name, None)
         self._offers.remove(key.name)
 
     def expire(self) -> None:
         """Look at the clock."""
-        for away in list(self._away.values()):
-            self._offers.put(self._with_away(away.node))
+        for unavailable in list(self._unavailable.values()):
+            self._offers.put(self._with_unavailable(unavailable.node))
 
     def refresh(self, concerned: Spots) -> None:
         """What DRA serves has changed, on nodes that have one of these spots."""
@@ -96,9 +96,9 @@ class NodesWithGrace:
         names = [spot for spot in concerned if isinstance(spot, str)]
         by_name = len(names) == len(concerned)
         for name in [name for name in names if name in nodes] if by_name else list(nodes):
-            node = self._away[name].node if name in self._away else nodes[name]
+            node = self._unavailable[name].node if name in self._unavailable else nodes[name]
             if by_name or may_be_meant(node, concerned):
-                self._offers.put(self._with_away(node))
+                self._offers.put(self._with_unavailable(node))
 
     def _note(self, node: Node) -> None:
         known = self._offers.nodes.get(node.name)
@@ -130,7 +130,7 @@ class NodesWithGrace:
                 del uncounted[resource]  # what stays for so long without a label is not what it counted
         return uncounted
 
-    def _with_away(self, node: Node) -> Node:
+    def _with_unavailable(self, node: Node) -> Node:
         """The node as decisions see it."""
         known = self._offers.nodes.get(node.name)
         served = NOTHING_SERVED if self._pools is None else self._pools.served(node)
@@ -142,18 +142,18 @@ class NodesWithGrace:
         cut = self._cut(node, known)
         missing, still = self._missing(node, known, served, cut), self._still(node, known, served, cut)
         if not missing and not still:
-            if node.name in self._away:
+            if node.name in self._unavailable:
                 self._forget({node.name})
             return _serving(replace(node, unavailable=NOTHING) if node.unavailable else node, served)
         now = self._clock.now()
-        before = self._away.get(node.name)
+        before = self._unavailable.get(node.name)
         if before is not None:
             before.pass_time(now)
         left = {
             resource: before.left[resource] if before and resource in before.left else self.grace
             for resource in (*missing, *still)
         }
-        self._away[node.name] = _Away(node, left, now)
+        self._unavailable[node.name] = _Unavailable(node, left, now)
         self._something.set()
         if known is not None and not node.labels and not node.allocatable:
             # of a node without GPUs the name alone was read
@@ -196,8 +196,8 @@ class NodesWithGrace:
 
     def _forget(self, names: set[str]) -> None:
         for name in names:
-            self._away.pop(name, None)
-        if not self._away:
+            self._unavailable.pop(name, None)
+        if not self._unavailable:
             self._something.clear()
 
 
