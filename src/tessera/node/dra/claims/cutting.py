@@ -60,7 +60,7 @@ class ClaimSlices:
         """Whether a slice of a claim that is prepared is gone, as far as that can be told: its card was reset, or another program removed it."""
         mine = _on_demand(entry, devices)
         try:
-            await self._source.look(anew=bool(mine))
+            await self._source.look(again=bool(mine))
         except SourceFailed:
             return False
         gone = [
@@ -89,7 +89,7 @@ class ClaimSlices:
         """The claim's devices as they are on their cards, cut now; or why not."""
         mine, ends = _on_demand(entry, devices), time.monotonic() + timeout
         try:
-            await self._source.look(anew=bool(mine))
+            await self._source.look(again=bool(mine))
             words = [
                 await self._cut(card, entry, ends)
                 for card in sorted({one.parent for one, _ in mine if not one.admin})

@@ -207,7 +207,7 @@ class OnDemandSource:
         with self._jobs.alone() as objection:
             if objection := objection or (self.objection if only is None else ""):
                 return objection
-            await self.look(anew=True)
+            await self.look(again=True)
             order = self._order(uuid, wanted, make, only)
             if isinstance(order, str):
                 return f"{self._name(uuid)} {order}"
@@ -236,7 +236,7 @@ class OnDemandSource:
             self._metrics.cuts.add("failed" if words else "done")
         if ended:
             self._seen.update(ended)
-            await self.look(anew=True)
+            await self.look(again=True)
 
     def _order(
         self, uuid: str, wanted: CardClaims, make: Sequence[Instance], only: Collection[Instance] | None
@@ -270,10 +270,10 @@ class OnDemandSource:
         card = self._card(uuid)
         return card is not None and card.mig_enabled
 
-    async def look(self, *, anew: bool = False) -> None:
+    async def look(self, *, again: bool = False) -> None:
         """See how the cards are; raises `SourceFailed`."""
         async with self._reading:
-            if anew:
+            if again:
                 self._gpus.look_again()
             await asyncio.to_thread(self._gpus.look, self._jobs.busy)
             for uuid, product in (await self._cards.learn(self._gpus.cards)).items():
