@@ -16,12 +16,13 @@ from typing import Final
 from tessera.controller.leader import LeaseTimes
 from tessera.controller.process import Controller
 from tessera.core.errors import TesseraError
-from tessera.dashboard.parts.history import Admission, moment
+from tessera.dashboard.parts.history import Admission
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView
 from tessera.kube.view.ticket_keys import TicketFollower
 from tessera.protocol.configuration.webhook import Configuration
+from tessera.protocol.kubernetes.objects import moment
 from tessera.serving.address import Address
 from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster

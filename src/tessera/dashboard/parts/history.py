@@ -4,8 +4,6 @@ A layout has one entry for each change, from the moment that it is desired until
 it is, and what the node offered before and offers now.
 """
 
-import calendar
-import time
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,6 +17,7 @@ from tessera.core.requests.record import asked_first
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.parts.totals import short_name
 from tessera.protocol.kubernetes.controllers import decode_event, denial_in
+from tessera.protocol.kubernetes.objects import moment, seconds
 from tessera.protocol.mig.nodes import GpuNode
 
 _MOST: Final = 100
@@ -27,7 +26,6 @@ MOST_ASKED: Final = 8  # resources of one pod that are named: as many profiles a
 _MOST_LAYOUTS: Final = 50
 _TOGETHER: Final = 15.0  # seconds; a kubelet reports its resources within ten
 _LONGEST: Final = 120  # characters of a layout; an annotation may have 256 KiB
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _ENDED: Final = frozenset({"success", "failed", ""})  # states after which nothing more comes
 
 
@@ -160,12 +158,7 @@ class LayoutHistory:
         return [{name: getattr(one, name) for name in fields} for one in self._changes]
 
     def _is_recent(self, when: str) -> bool:
-        return self._clock() - calendar.timegm(time.strptime(when, _TIME)) <= _TOGETHER
-
-
-def moment(seconds: float) -> str:
-    """A moment as the API writes it."""
-    return time.strftime(_TIME, time.gmtime(seconds))
+        return self._clock() - (seconds(when) or 0.0) <= _TOGETHER
 
 
 def _desired(gpus: GpuNode) -> str | None:

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.kubernetes.quantity import ZERO
-from tessera.dashboard.parts.history import moment
 from tessera.dashboard.parts.totals import short_name
+from tessera.protocol.kubernetes.objects import moment
 from tessera.serving.metrics import Family, counter, gauge, labelled
 
 # some 3,000 namespaces; about 300 bytes each. Further namespaces are counted together
