@@ -7,6 +7,7 @@ from typing import Any, Final
 from tessera.cli.common.output import Style, table
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.diagnosis.layouts.words import card_words
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 from tessera.protocol.mig.rollouts import Result
 from tessera.simulation.control_plane.store import Document
@@ -93,7 +94,7 @@ def _planned(scene: RecutsPlanned, style: Style) -> Iterator[_Line]:
     yield "created", f"MigLayout {_name(scene.layout)}: mode {spec['mode']}, for nodes with {where}", None
     yield "plans", scene.summary, style.note
     for one in scene.recuts:
-        yield "", f"{one.node}, card {one.card}: {one.before} → {one.after}", None
+        yield "", card_words(one), None
         yield "because", one.reason, None
 
 
@@ -101,7 +102,7 @@ def _recut(scene: RecutsDone, style: Style) -> Iterator[_Line]:
     yield "allowed", f"MigLayout {scene.name} may act: dryRun: false", None
     for one in scene.done:
         paint = style.good if one.result == Result.DONE else style.bad
-        yield "cut", f"{one.node}, card {one.card}: {one.before} → {one.after}: {one.result.lower()}", paint
+        yield "cut", f"{card_words(one)}: {one.result.lower()}", paint
     yield "offers", _change(scene.before, scene.after), None
     for pod in scene.then:
         yield "then", f"pod {_name(pod.asked)}: {asked(pod.asked)}", None
