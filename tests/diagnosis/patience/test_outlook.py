@@ -59,7 +59,7 @@ def planned(evidence: Evidence, one: SeenPod) -> str:
     found = PendingPod.read(one.raw)
     judge = ViewJudge(evidence.offers, FakeClock(wall=NOW), 30.0, 5.0)
     judge.policy = evidence.policy
-    judge.begin(Successors(), [found])
+    judge.begin(Successors())
     judge.put_job(found, one.job)
     made = plan([found], judge, evidence.history or History(), frozenset(), now=NOW, most=10)
     (state,) = made.states or ("waits",)

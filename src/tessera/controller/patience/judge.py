@@ -1,7 +1,5 @@
 """What a plan asks about a pod, answered by the view that decisions are made by."""
 
-from collections.abc import Iterable
-
 from tessera.controller.patience.successors import Successors
 from tessera.core.admission.moves import Move, move_of
 from tessera.core.admission.policy import Policy, patience_of
@@ -32,7 +30,7 @@ class ViewJudge:
         self._looked: dict[str, float] = {}  # by the pod's uid: until when it is fresh
         self._successors = Successors()
 
-    def begin(self, successors: Successors, pods: Iterable[PendingPod]) -> None:
+    def begin(self, successors: Successors) -> None:
         """A plan begins: what is known of pods and Jobs that are gone is forgotten."""
         self._successors = successors
         now = self._clock.now()

@@ -204,7 +204,7 @@ class PatienceReconciler:
         allowed = self._successors.allowed(now) if self._webhook.is_ready else 0
         left = history.left(wall, self._pace.evictions, self._pace.window)
         lately = {uid for uid, one in history.owners.items() if wall - one.at < self._pace.successor}
-        self._judge.begin(self._successors, self.pods.values())
+        self._judge.begin(self._successors)
         return plan(
             self.pods.values(),
             self._judge,

@@ -1,6 +1,6 @@
 """Patience in simulated time: the controller's own plan, judge and history, on what it has heard of so far."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Final
 
 from tessera.controller.patience.judge import ViewJudge
@@ -42,8 +42,8 @@ class _Judge(ViewJudge):
         super().__init__(offers, _Time(simulated), least, fresh=0)
         self._kinds: dict[str, Hashable] = {}  # by uid
 
-    def begin(self, successors: Successors, pods: Iterable[PendingPod]) -> None:
-        super().begin(successors, pods)
+    def begin(self, successors: Successors) -> None:
+        super().begin(successors)
         self._without: set[Hashable] = set()
 
     def is_fresh(self, pod: PendingPod) -> bool:
@@ -129,7 +129,7 @@ class Patience:
         allowed, history = self._successors.allowed(now), self._history
         left = history.left(now, self._pace.evictions, self._pace.window)
         lately = {uid for uid, one in history.owners.items() if now - one.at < self._pace.successor}
-        self._judge.begin(self._successors, self._pods.values())
+        self._judge.begin(self._successors)
         most = left if allowed is None else min(left, allowed)
         busy = self._successors.owners | lately
         return plan(self._pods.values(), self._judge, history, busy, now=now, most=most)
