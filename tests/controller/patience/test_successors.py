@@ -1,6 +1,7 @@
 """Evicted pods come back decided, or nothing more is evicted."""
 
 from tessera.controller.patience.successors import Successors
+from tessera.core.admission.moves import Move
 from tests.controller.patience.objects import MIG_1G, MIG_2G, owned, pending
 
 MARK = {"annotations": {"gpu-webhook.k8s.io/decided-when": '{"main":{"nvidia.com/mig-1g.10gb":"1"}}'}}
@@ -13,9 +14,14 @@ def successor(
     return pending(name, namespace, asks=asks, owner=owned(owner), metadata=metadata)
 
 
+def move(pod, gpus, *, full):
+    assert pod.pod is not None
+    return Move(pod.pod, gpus, "", by_what_is_free=full)
+
+
 def evicted(successors, owner="rs", now=0.0, *, full=True):
     pod = pending("p", owner=owned(owner))
-    successors.expect(pod, frozenset({pod.uid}), {"main": {MIG_1G: 1}}, by_what_is_free=full, now=now)
+    successors.expect(pod, [pod], move(pod, {"main": {MIG_1G: 1}}, full=full), now)
     return pod
 
 
@@ -81,7 +87,7 @@ def test_a_stateful_sets_successor_has_the_same_name():
     """It is known by its owner and its own uid."""
     seen = Successors()
     pod = pending("web-0", owner=owned("sts", "StatefulSet"))
-    seen.expect(pod, frozenset({pod.uid}), {}, by_what_is_free=True, now=0.0)
+    seen.expect(pod, [pod], move(pod, {}, full=True), 0.0)
     same = pending("web-0", asks=MIG_1G, owner=owned("sts", "StatefulSet"), metadata={**MARK, "uid": "later"})
     seen.see(same, 1.0)
     assert seen.settle(2.0, lambda key, uid: uid == "later") == ["sts"]

@@ -46,6 +46,11 @@ class Eviction:
     patience: float
 
 
+def counted(evictions: Iterable[Eviction]) -> list[tuple[str, str, float]]:
+    """What the history keeps of evictions: owner, namespace and patience of each."""
+    return [(one.pod.owner.uid, one.pod.key.namespace, one.patience) for one in evictions if one.pod.owner]
+
+
 @dataclass(slots=True)
 class Plan:
     """What is to be done now."""

@@ -12,7 +12,7 @@ from tessera.controller.failures import Failures
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.plan import Eviction, Plan, plan
+from tessera.controller.patience.plan import Eviction, Plan, counted, plan
 from tessera.controller.patience.successors import SUCCESSOR_SECONDS, Successors
 from tessera.controller.patience.writes import Writes
 from tessera.core.admission.policy import LEAST_PATIENCE, Policy
@@ -155,10 +155,7 @@ class PatienceReconciler:
         if evictions or self._unwritten:
             fence()
             # before the evictions: what is not written is not done, and of two that lead one cannot write
-            some = [
-                (one.pod.owner.uid, one.pod.key.namespace, one.patience) for one in evictions if one.pod.owner
-            ]
-            fresh = history.with_evictions(some, self._clock.wall(), self._pace.window)
+            fresh = history.with_evictions(counted(evictions), self._clock.wall(), self._pace.window)
             self._history = None  # until it is written: another process may have
             self._history, self._unwritten = await self._writes.write_history(fresh), False
         while evictions:
@@ -171,14 +168,8 @@ class PatienceReconciler:
             del evictions[0]
 
     async def _evict(self, one: Eviction, fence: Callable[[], None]) -> None:
-        owner = one.pod.owner.uid if one.pod.owner else ""
-        known = frozenset(
-            pod.uid for pod in self.pods.values() if pod.owner is not None and pod.owner.uid == owner
-        )
         # before the call: the successor may be seen before the call has returned
-        self._successors.expect(
-            one.pod, known, one.move.gpus, by_what_is_free=one.move.by_what_is_free, now=self._clock.now()
-        )
+        self._successors.expect(one.pod, self.pods.values(), one.move, self._clock.now())
         result = "failed"
         try:
             fence()

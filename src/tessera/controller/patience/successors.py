@@ -5,10 +5,11 @@ seen there is one eviction at a time. After a successor without the mark there i
 hour in that namespace, which the webhook may not be sent.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tessera.core.admission.moves import Move
 from tessera.diagnosis.patience.objects import PendingPod
 from tessera.kube.watch.resource import Key
 
@@ -46,19 +47,14 @@ class Successors:
         """Whose successors are expected: no other pod of theirs is evicted."""
         return frozenset(self._expected)
 
-    def expect(
-        self,
-        pod: PendingPod,
-        known: frozenset[str],
-        gpus: Mapping[str, Mapping[str, int]],
-        *,
-        by_what_is_free: bool,
-        now: float,
-    ) -> None:
-        """A pod is about to be evicted; `known`: its owner's pods that wait now."""
+    def expect(self, pod: PendingPod, waiting: Iterable[PendingPod], move: Move, now: float) -> None:
+        """A pod is about to be evicted; `waiting`: the pods that wait now."""
         if pod.owner is not None:
-            until = now + self._seconds
-            self._expected[pod.owner.uid] = _Expected(pod.key.namespace, known, gpus, by_what_is_free, until)
+            owner, until = pod.owner.uid, now + self._seconds
+            known = frozenset(one.uid for one in waiting if one.owner and one.owner.uid == owner)
+            self._expected[owner] = _Expected(
+                pod.key.namespace, known, move.gpus, move.by_what_is_free, until
+            )
 
     def forget(self, owner: str) -> None:
         """The pod was not evicted after all."""

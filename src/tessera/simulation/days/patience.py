@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.plan import Eviction, Plan, plan
+from tessera.controller.patience.plan import Eviction, Plan, counted, plan
 from tessera.controller.patience.reconciler import Pace
 from tessera.controller.patience.successors import Successors
 from tessera.core.admission.moves import Move
@@ -116,12 +116,7 @@ class Patience:
         found = self._plan(now)
         if found.states["later"] or found.states["busy"]:
             self._plan_at(now)
-        some = [
-            (one.pod.owner.uid, one.pod.key.namespace, one.patience)
-            for one in found.evictions
-            if one.pod.owner
-        ]
-        self._history = self._history.with_evictions(some, now, pace.window)
+        self._history = self._history.with_evictions(counted(found.evictions), now, pace.window)
         for one in found.evictions:
             self._evict(one, now)
 
@@ -136,9 +131,7 @@ class Patience:
 
     def _evict(self, one: Eviction, now: float) -> None:
         owner = one.pod.owner.uid if one.pod.owner else ""
-        known = frozenset(pod.uid for pod in self._pods.values() if pod.owner and pod.owner.uid == owner)
-        free = one.move.by_what_is_free
-        self._successors.expect(one.pod, known, one.move.gpus, by_what_is_free=free, now=now)
+        self._successors.expect(one.pod, self._pods.values(), one.move, now)
         if not self._cluster.evict((*one.pod.key,), one.pod.uid, int(one.pod.version)):
             self._successors.forget(owner)
             self._history.undone(owner)
