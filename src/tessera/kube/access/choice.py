@@ -13,6 +13,7 @@ from tessera.kube.access.cluster import Cluster, Proxy, ServerAddress, Tls, is_h
 from tessera.kube.access.credentials import StoredCredentials
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
+from tessera.kube.files import signature_of
 
 # where every pod finds its service account
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -69,7 +70,7 @@ def in_cluster(
         )
     token, ca = service_account / "token", service_account / "ca.crt"
     for file in (token, ca):
-        if not _is_there(file):
+        if not signature_of(file):
             raise InvalidKubeconfig(f"{file} is missing: is automountServiceAccountToken switched off?")
     try:
         namespace = (service_account / "namespace").read_text(encoding="utf-8").strip()
@@ -95,13 +96,4 @@ def _files(environ: Mapping[str, str]) -> list[Path]:
 
 def _existing(environ: Mapping[str, str]) -> list[Path]:
     """Those of them that are there, each once: of several files kubectl leaves out the missing ones."""
-    return [file for file in dict.fromkeys(_files(environ)) if _is_there(file)]
-
-
-def _is_there(file: Path) -> bool:
-    """Whether there is a file; one in a folder that we may not look into is not there for us."""
-    try:
-        file.stat()
-    except OSError:
-        return False
-    return True
+    return [file for file in dict.fromkeys(_files(environ)) if signature_of(file)]
