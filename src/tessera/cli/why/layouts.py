@@ -10,7 +10,7 @@ from tessera.cli.why.parts import MOST_NAMES, first_rows, remedy_documents, reme
 from tessera.core.text import age, counts_in_words, first_of
 from tessera.diagnosis.layouts.answer import LayoutDiagnosis, diagnose_layout
 from tessera.diagnosis.layouts.gather import LayoutEvidence
-from tessera.diagnosis.layouts.status import selector_of
+from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import card_words, decided, decided_why, result_of, worth
 from tessera.protocol.kubernetes.objects import seconds
 from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, RecutRow
@@ -77,7 +77,7 @@ def _nodes(found: LayoutDiagnosis, seen: LayoutEvidence, style: Style) -> list[s
     rest = (
         [style.dim(f"… and {found.more} more, whose reasons the status does not have")] if found.more else []
     )
-    return [f"{counts}; {selected}{selector_of(seen.layout)}", *lines, *rest]
+    return [f"{counts}; {selected}{cut(seen.layout.selector)}", *lines, *rest]
 
 
 def _conditions(found: LayoutDiagnosis, seen: LayoutEvidence) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 from tessera.core.errors import InvalidInput
 from tessera.dashboard.parts.autopilot import autopilot_part
 from tessera.diagnosis.layouts.rollouts import Rollout, shown_rollouts
-from tessera.diagnosis.layouts.status import cut, selector_of, shown_status
+from tessera.diagnosis.layouts.status import cut, shown_status
 from tessera.diagnosis.layouts.words import Said, says, unreadable
 from tessera.protocol.mig.layout_status import LayoutStatus, NodeStatus
 from tessera.protocol.mig.miglayout import MigLayout
@@ -34,7 +34,7 @@ def rollouts_part(rollouts: Mapping[str, Rollout], layouts: Iterable[MigLayout])
 
 
 def _row(layout: MigLayout) -> dict[str, Any]:
-    row = {"name": layout.name, "mode": cut(layout.spec.mode), "selector": selector_of(layout)}
+    row = {"name": layout.name, "mode": cut(layout.spec.mode), "selector": cut(layout.selector)}
     try:
         status = shown_status(layout)
     except InvalidInput as error:

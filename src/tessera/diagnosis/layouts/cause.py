@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from tessera.diagnosis.layouts.gather import LayoutEvidence
-from tessera.diagnosis.layouts.status import cut, selector_of
+from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import decided, unseen_change
 from tessera.protocol.mig.autopilot import AutopilotStatus
 from tessera.protocol.mig.layout_status import LayoutStatus
@@ -49,7 +49,7 @@ def cause_of(
         stopped = "; no further node begins" if moves.reason == "Stopped" else ""
         return LayoutCause.FAILED, f" failed on a node: {degraded.message}{stopped}"
     if not (status.desired or seen.selected):
-        return LayoutCause.NO_NODES, f" has no nodes: no node has the labels {selector_of(layout)}"
+        return LayoutCause.NO_NODES, f" has no nodes: no node has the labels {cut(layout.selector)}"
     if autopilot is not None:
         return _following(seen, status, autopilot)
     if layout.spec.paused:

@@ -61,8 +61,7 @@ async def gather_layout(
             if (rollout := rollout_on(metadata.annotations)) is not None:
                 rollouts[metadata.name] = rollout
 
-    selector = ",".join(f"{key}={value}" for key, value in (layout.spec.node_selector or {}).items())
-    await reader.fill(NODES.name, NODES.path, {"labelSelector": selector}, begin)
+    await reader.fill(NODES.name, NODES.path, {"labelSelector": layout.selector}, begin)
     return LayoutEvidence(
         layout,
         clock.wall(),

@@ -34,11 +34,6 @@ def shown_autopilot(layout: MigLayout) -> AutopilotStatus | None:
     return _bounded(structs.replace(layout.autopilot, past="")) if layout.follows_demand else None
 
 
-def selector_of(layout: MigLayout) -> str:
-    """The labels of its nodes, as kubectl takes them."""
-    return cut(",".join(f"{key}={value}" for key, value in (layout.spec.node_selector or {}).items()))
-
-
 def _bounded(one: T) -> T:
     some = {name: value[: _MOST[name]] for name, value in structs.asdict(one).items() if name in _MOST}
     return msgspec.convert(_plain(msgspec.to_builtins(structs.replace(one, **some))), type(one))

@@ -164,6 +164,11 @@ class MigLayout:
         """The nodes that have a slot: none of the others may be cordoned."""
         return self.status.updating or ()
 
+    @property
+    def selector(self) -> str:
+        """The labels of its nodes, as kubectl takes them."""
+        return ",".join(f"{key}={value}" for key, value in (self.spec.node_selector or {}).items())
+
     def selects(self, labels: Mapping[str, str]) -> bool:
         selector = self.spec.node_selector or {}
         return bool(selector) and selector.items() <= labels.items()
