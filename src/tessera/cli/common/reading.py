@@ -57,10 +57,9 @@ def read_inventory(
     """Read files where there are any, else the cluster."""
     if sources:
         inventory.read_files(sources)
-        warn_of_mig_manager(inventory)
-        return
-    progress = _bar if sys.stderr.isatty() else None
-    cluster.run(lambda client: inventory.read_cluster(client, pods=pods, progress=progress))
+    else:
+        progress = _bar if sys.stderr.isatty() else None
+        cluster.run(lambda client: inventory.read_cluster(client, pods=pods, progress=progress))
     warn_of_mig_manager(inventory)
 
 
