@@ -22,7 +22,7 @@ _WAITED: Final = {
 _CHECKS: Final = {
     autopilot.OURS: "autopilot, single slices",
     autopilot.CORDONED: "the same, node cordoned meanwhile",
-    autopilot.FITTED: "the same, begun with the layout `never cut`",
+    autopilot.UNCUT: "the same, begun with cards that are not cut",
     autopilot.MANAGER: "autopilot, whole idle cards",
     autopilot.FREE_CARDS: "the same, re-cut for nothing, without limits",
     autopilot.FREE: "free re-cutting",
