@@ -198,6 +198,28 @@ def test_two_for_one_node():
     asyncio.run(main())
 
 
+def test_an_older_one_takes_a_node_over():
+    """An older MigLayout that selects a node from now on keeps it: the newer one's rollout, which only waits for pods, ends, and the node is cut once."""
+
+    async def main():
+        elder = layout("elder", nodeSelector={"shared": "yes"}, layouts=[{"perCard": {"3g.30gb": 1}}])
+        async with cluster("gpu-0", document=elder) as one:
+            one.store.create(MIG_LAYOUTS, layout())
+            one.store.create(PODS, pod("train", "gpu-0", MIG + "2g.20gb"), "default")
+            one.lead("one")
+            await one.until(lambda: "gpu-0" in one.cordoned)
+            document = one.store.get(MIG_LAYOUTS, "elder").document
+            document["spec"]["nodeSelector"] = {"nvidia.com/pool": "a"}
+            document["metadata"]["generation"] += 1
+            one.store.update(MIG_LAYOUTS, "elder", document)
+            await one.until(lambda: ("gpu-0", "MIGRolloutCancelled") in one.events())
+            one.store.delete(PODS, "train", "default")
+            await one.until(lambda: one.condition("Ready", "elder")[0] == "True")
+            assert one.cuts == {"gpu-0": 1}
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("layouts", "reason"),
     [

@@ -9,7 +9,7 @@ from typing import Final
 from tessera.controller.failures import Failures, of_the_server, words
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
-from tessera.controller.layouts.plan import SeenNode
+from tessera.controller.layouts.plan import SeenNode, kept_by, owners
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
@@ -164,6 +164,9 @@ class NodeRollouts:
             return f"{record.owner} is gone" if await self._is_gone(record.owner) else ""
         if not layout.selects(node.node.metadata.labels or {}):
             return f"{record.owner} does not select it any more"
+        oldest = owners(self._state.layouts.values(), [node])[node.name][0]
+        if oldest.uid != layout.uid:
+            return kept_by(oldest)
         if record.auto != layout.follows_demand:
             return f"the mode is {layout.spec.mode} now"
         if record.auto:

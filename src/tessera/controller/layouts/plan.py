@@ -102,6 +102,11 @@ def owners(layouts: Iterable[MigLayout], nodes: Iterable[SeenNode]) -> dict[str,
     return found
 
 
+def kept_by(older: MigLayout) -> str:
+    """Why a MigLayout does not have a node that it selects."""
+    return f"MigLayout {older.name} keeps it, which is older"
+
+
 def plan(
     layouts: Collection[MigLayout],
     nodes: Mapping[str, SeenNode],
@@ -120,8 +125,7 @@ def plan(
     for name, some in owners(layouts, nodes.values()).items():
         keeps[some[0].uid].append(nodes[name])
         for other in some[1:]:
-            reason = f"MigLayout {some[0].name} keeps it, which is older"
-            plans[other.uid].states[name] = State.CONFLICT, reason
+            plans[other.uid].states[name] = State.CONFLICT, kept_by(some[0])
     records: dict[str, set[str]] = {}  # by MigLayout, the nodes whose rollout is its
     for node in nodes.values():
         if node.record is not None:
