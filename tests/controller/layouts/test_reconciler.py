@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
+from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_SLICES
 from tests.build import MIG
 from tests.controller.layouts.cluster import InThisLoop, MortalLeaders, cluster, layout
@@ -327,6 +327,30 @@ def test_fault_38_a_node_that_goes_while_nobody_leads():
             one.lead("two")
             await one.until(lambda: one.has_layout("gpu-1") and one.status()["updating"] == [])
             assert 'tessera_controller_layout_rollouts_total{result="gone"} 1' in one.exposed("two")
+
+    asyncio.run(main())
+
+
+def test_names_that_no_object_can_have():
+    """A status, or the record on a node, that somebody has edited names what no object can be called: nobody is asked for it, the slot is given back, and the rollout ends."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", document=layout(paused=True)) as one:
+            for name, owner in (("gpu-0", ".."), ("gpu-1", "")):
+                record = RolloutRecord(Owner(owner, "uid"), Phase.CORDONED, 1.0, 1e300, 3.0, "new", LAYOUT)
+                document = one.node(name)
+                document["metadata"]["annotations"][ROLLOUT] = written(record)
+                document["spec"]["unschedulable"] = True
+                one.store.update(NODES, name, document)
+            document = one.store.get(MIG_LAYOUTS, "inference").document
+            document["status"] = {"updating": ["..", ".", "", "a/b", "x?y"]}
+            one.store.update(MIG_LAYOUTS, "inference", document)
+            one.lead("one")
+            await one.until(lambda: one.status()["updating"] == [] and not one.cordoned)
+            assert not any(one.node(name)["spec"].get("unschedulable") for name in ("gpu-0", "gpu-1"))
+            assert 'failures_total{' not in one.exposed("one")
+            asked_for = {request.path.rpartition("/")[2] for request in one.server.requests}
+            assert asked_for.isdisjoint({"..", ".", "", "a%2Fb", "b", "x%3Fy"})
 
     asyncio.run(main())
 

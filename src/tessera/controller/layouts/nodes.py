@@ -18,7 +18,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
 from tessera.rollout.change import Change
@@ -178,6 +178,8 @@ class NodeRollouts:
 
     async def _is_gone(self, owner: Owner) -> bool:
         """Whether there is no such MigLayout, asked of the API server: the watch may be behind."""
+        if not is_name(owner.name):
+            return True
         try:
             found = MigLayout.read(await self._client.get(path_of(API_VERSION, PLURAL, name=owner.name)))
         except ApiError as error:

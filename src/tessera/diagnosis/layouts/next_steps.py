@@ -1,6 +1,5 @@
 """What to do next about a MigLayout, and what to type for it: the most useful first."""
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -13,6 +12,7 @@ from tessera.diagnosis.layouts.gather import LayoutEvidence
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import counted
 from tessera.diagnosis.remedies.changes import Remedy
+from tessera.kube.rest.paths import is_name
 from tessera.kube.view.lease import CONTROLLER
 from tessera.protocol.mig.autopilot import AutopilotStatus, RefusalRow
 from tessera.protocol.mig.layout_status import LayoutStatus
@@ -20,7 +20,6 @@ from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.rollouts import RESULT, Phase, RolloutRecord
 
 _MOST_NODES: Final = 3  # that are named in commands
-_NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")  # as Kubernetes names nodes
 
 # what does not keep anybody from ending a dry run
 _WHILE_DRY: Final = (LayoutCause.DRY_RUN, LayoutCause.FAILED, LayoutCause.CONFLICT)
@@ -117,7 +116,7 @@ def _during_rollout(
 
 
 def _for_failed(layout: MigLayout, status: LayoutStatus) -> Iterator[Remedy]:
-    failed = [one.name for one in status.nodes if one.state == "Failed" and _NODE.fullmatch(one.name)]
+    failed = [one.name for one in status.nodes if one.state == "Failed" and is_name(one.name)]
     if failed:
         again = tuple(f"kubectl annotate node {name} {RESULT}-" for name in failed[:_MOST_NODES])
         yield Remedy("change", "have the failed nodes tried again, once the reason is gone", again)

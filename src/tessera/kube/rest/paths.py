@@ -1,8 +1,17 @@
 """Where objects live in the API: `/api/v1/namespaces/default/pods/x`."""
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import quote
+
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+
+
+def is_name(text: str) -> bool:
+    """Whether a node, or another object, can have this name: what people have edited may name anything, `..` too."""
+    return _NAME.fullmatch(text) is not None
 
 
 def path_of(

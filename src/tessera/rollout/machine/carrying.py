@@ -7,7 +7,7 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.eviction import evict
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.rollouts import ROLLOUT, Phase, RolloutRecord
@@ -34,6 +34,8 @@ class Carrier:
 
     async def look(self, name: str) -> NodeSnapshot | None:
         """A node and what its pods hold, as they are now; None where there is no such node."""
+        if not is_name(name):
+            return None
         began = self._client.clock.now()
         raw = await self._client.find(path_of("v1", "nodes", name=name))
         if raw is None:
