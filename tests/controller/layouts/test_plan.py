@@ -72,6 +72,15 @@ def test_max_unavailable(most, of, begin):
     assert found.slots == found.begin
 
 
+def test_rollouts_of_others_count():
+    """A node that another MigLayout still changes, such as one that was deleted and made again, counts; one that a command changes does not: nobody may go on with it."""
+    nodes = seen("gpu-0", record(Owner("inference", "before"))), seen("gpu-1"), seen("gpu-2")
+    assert planned(*nodes, rollout={"maxUnavailable": 1}).begin == []
+    assert planned(*nodes, rollout={"maxUnavailable": 2}).begin == ["gpu-1"]
+    by_hand = seen("gpu-0", record(Owner("somebody")))
+    assert planned(by_hand, *nodes[1:], rollout={"maxUnavailable": 1}).begin == ["gpu-1"]
+
+
 def test_slots_that_there_are_count():
     """Slots and rollouts count, also where they do not agree. A node that has its slot begins by it; a slot whose node is not wanted is unused."""
     one, two, three = seen("gpu-0"), seen("gpu-1", record()), seen("gpu-2")

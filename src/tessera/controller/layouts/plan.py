@@ -156,7 +156,9 @@ def _plan(
     plan.unused = [name for name in layout.updating if name not in records]
     # these have their slot already; what the autopilot had decided is not known any more
     again = [] if layout.follows_demand else [name for name in may if name in plan.unused]
-    free = max(0, at_once - len({*layout.updating, *records}))
+    # also of those that another MigLayout still sees through: one that was deleted, and made again
+    others = {one.name for one in kept if one.record is not None and one.record.owner.uid}
+    free = max(0, at_once - len({*layout.updating, *records, *others}))
     plan.begin = again + [name for name in may if name not in plan.unused][:free]
     plan.unused = [name for name in plan.unused if name not in again]
 
