@@ -140,6 +140,30 @@ def test_paused_and_changed_and_deleted():
     asyncio.run(main())
 
 
+def test_deleted_with_a_finalizer():
+    """A MigLayout that is deleted, and there only for somebody's finalizer, begins no further node; one that only waits for its pods is uncordoned."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", most=1, document=layout(rollout={"maxUnavailable": 1})) as one:
+            for name in ("gpu-0", "gpu-1"):
+                one.store.create(PODS, pod(f"on-{name}", name, MIG + "2g.20gb"), "default")
+            one.lead("one")
+            await one.until(lambda: one.cordoned == {"gpu-0"})
+            document = one.store.get(MIG_LAYOUTS, "inference").document
+            document["metadata"] |= {"deletionTimestamp": "2026-11-18T12:00:00Z", "finalizers": ["x.io/y"]}
+            one.store.update(MIG_LAYOUTS, "inference", document)
+            await one.until(lambda: not one.cordoned)
+            await one.until(lambda: one.status()["updating"] == [])
+            stopped = ("False", "Stopped", "it is being deleted")
+            await one.until(lambda: one.condition("Progressing") == stopped)
+            one.store.delete(PODS, "on-gpu-1", "default")
+            await asyncio.sleep(0.1)  # ten seconds of the cluster's
+            assert one.cuts == {}
+            assert not any(one.node(name)["spec"].get("unschedulable") for name in one.names())
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("when", ["Wait", "Skip"])
 def test_pods_are_waited_for_and_idle_nodes_go_first(when, monkeypatch):
     """A node in use is given up after its time and tried later, and does not stop the others; `Skip` does not even cordon it."""

@@ -162,6 +162,8 @@ class NodeRollouts:
         layout = self._state.layouts.get(record.owner.name)
         if layout is None or layout.uid != record.owner.uid:
             return f"{record.owner} is gone" if await self._is_gone(record.owner) else ""
+        if layout.ends:
+            return f"{record.owner} is being deleted"
         if not layout.selects(node.node.metadata.labels or {}):
             return f"{record.owner} does not select it any more"
         oldest = owners(self._state.layouts.values(), [node])[node.name][0]

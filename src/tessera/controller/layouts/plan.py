@@ -153,6 +153,8 @@ def _plan(
     except InvalidInput as error:
         plan.error, at_once = f"spec.rollout: {error}", 0
     may = ready(plan, kept)
+    if layout.ends:
+        plan.stopped, may = "it is being deleted", ()
     plan.unused = [name for name in layout.updating if name not in records]
     # these have their slot already; what the autopilot had decided is not known any more
     again = [] if layout.follows_demand else [name for name in may if name in plan.unused]

@@ -150,6 +150,11 @@ class MigLayout:
         return self.metadata.creation_timestamp or "", self.name
 
     @property
+    def ends(self) -> bool:
+        """Whether it is deleted, and there only until its finalizers are gone."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
     def follows_demand(self) -> bool:
         """Mode Auto: the autopilot decides the layouts."""
         return self.spec.mode == "Auto"
