@@ -38,8 +38,8 @@ def read(name="inference", *, updating=(), created="2026-01-01T00:00:00Z", **spe
     return MigLayout.read(msgspec.json.encode(document))
 
 
-def seen(name, annotations=None, ready="True", **labels):
-    document = node(name, BIG, "NVIDIA-H200", layout=LAYOUT, pool="a", **labels)
+def seen(name, annotations=None, ready="True", pool="a", **labels):
+    document = node(name, BIG, "NVIDIA-H200", layout=LAYOUT, pool=pool, **labels)
     document["metadata"]["annotations"] |= annotations or {}
     document["metadata"] |= {"resourceVersion": "1", "uid": name}
     document["status"]["conditions"] = [{"type": "Ready", "status": ready}]
@@ -79,6 +79,31 @@ def test_rollouts_of_others_count():
     assert planned(*nodes, rollout={"maxUnavailable": 2}).begin == ["gpu-1"]
     by_hand = seen("gpu-0", record(Owner("somebody")))
     assert planned(by_hand, *nodes[1:], rollout={"maxUnavailable": 1}).begin == ["gpu-1"]
+
+
+def test_a_node_that_is_selected_no_more():
+    """A node is relabelled while it is cut, or an older MigLayout takes it over: it is not desired any more, but what is under way is counted, told, and makes Progressing true."""
+    elsewhere = seen("gpu-0", record(), pool="b")
+    one = planned(elsewhere, seen("gpu-1"), verdict=Verdict(current=True), updating=["gpu-0"])
+    status = status_of(one, "me", NOW)
+    assert (status["desired"], status["current"], status["updatingCount"]) == (1, 1, 1)
+    assert status["nodes"] == [{"name": "gpu-0", "state": "Updating", "reason": "Cordoned"}]
+    assert told(status, "Ready") == ("True", "Complete", "1 of 1 node have the layout")
+    assert told(status, "Progressing") == ("True", "RollingOut", "gpu-0: Cordoned")
+
+    older = read("older", created="2025-01-01T00:00:00Z")
+    some = {"gpu-0": seen("gpu-0", record())}
+    _, newer = plan([older, read(updating=["gpu-0"])], some, lambda *_: CHANGE, lambda _: "", NOW)
+    status = status_of(newer, "me", NOW)
+    assert (status["desired"], status["updatingCount"]) == (0, 1)
+    assert [one["state"] for one in status["nodes"]] == ["Updating"]
+    assert told(status, "Degraded")[1:] == ("Conflict", "gpu-0: MigLayout older keeps it, which is older")
+    assert told(status, "Progressing") == ("True", "RollingOut", "gpu-0: Cordoned")
+
+
+def told(status, type_):
+    (one,) = (one for one in status["conditions"] if one["type"] == type_)
+    return one["status"], one["reason"], one["message"]
 
 
 def test_slots_that_there_are_count():

@@ -372,7 +372,7 @@ def test_names_that_no_object_can_have():
             one.lead("one")
             await one.until(lambda: one.status()["updating"] == [] and not one.cordoned)
             assert not any(one.node(name)["spec"].get("unschedulable") for name in ("gpu-0", "gpu-1"))
-            assert 'failures_total{' not in one.exposed("one")
+            assert "failures_total{" not in one.exposed("one")
             asked_for = {request.path.rpartition("/")[2] for request in one.server.requests}
             assert asked_for.isdisjoint({"..", ".", "", "a%2Fb", "b", "x%3Fy"})
 

@@ -70,6 +70,9 @@ class LayoutPlan:
 
     layout: MigLayout
     states: dict[str, tuple[State, str]] = field(default_factory=dict)  # by node, with the reason
+    leaving: dict[str, str] = field(
+        default_factory=dict
+    )  # nodes that it does not keep any more, whose rollout it sees through: what that waits for
     begin: list[str] = field(default_factory=list)  # nodes that may begin, once they have a slot
     unused: list[str] = field(
         default_factory=list
@@ -86,6 +89,10 @@ class LayoutPlan:
 
     def is_current(self, node: str) -> bool:
         return node in self.states and self.states[node][0] is State.CURRENT
+
+    def shown(self) -> dict[str, tuple[State, str]]:
+        """How nodes stand, those that it does not keep any more too, as long as it changes them."""
+        return {**self.states, **{name: (State.UPDATING, why) for name, why in self.leaving.items()}}
 
     def count(self, *states: State) -> int:
         return sum(state in states for state, _ in self.states.values())
@@ -131,6 +138,8 @@ def plan(
         if node.record is not None:
             records.setdefault(node.record.owner.uid, set()).add(node.name)
     for uid, one in plans.items():
+        left = records.get(uid, set()) - {node.name for node in keeps[uid]}
+        one.leaving = {name: _under_way(nodes[name], told or {}) for name in left}
         fixed = partial(_fixed, judge=judge, busy=busy, now=now, told=told or {})
         try:
             _plan(one, keeps[uid], records.get(uid, set()), autopilot if one.layout.follows_demand else fixed)
@@ -191,6 +200,11 @@ def _fixed(
     return [] if plan.stopped else [name for _, name in sorted(ready)]
 
 
+def _under_way(node: SeenNode, told: Mapping[str, str]) -> str:
+    """What the rollout of a node waits for, in the words of whoever drives it; else its phase."""
+    return told.get(node.name) or (str(node.record.phase) if node.record else "")
+
+
 def _state(
     node: SeenNode,
     layout: MigLayout,
@@ -203,7 +217,7 @@ def _state(
         return State.FAILED, f"{node.unreadable}; remove the annotation, and uncordon the node yourself"
     if node.record is not None:
         if node.record.owner.uid == layout.uid:
-            return State.UPDATING, told.get(node.name, str(node.record.phase))
+            return State.UPDATING, _under_way(node, told)
         return State.PENDING, f"{node.record.owner} is changing it"
     verdict = judge(node, layout)
     if verdict.invalid:

@@ -31,7 +31,7 @@ def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
     order = {state: place for place, state in enumerate(_ORDER)}
     told = nsmallest(
         MOST_NODES,
-        ((order[state], name, reason) for name, (state, reason) in plan.states.items() if state in order),
+        ((order[state], name, reason) for name, (state, reason) in plan.shown().items() if state in order),
     )
     desired = len(plan.states) - plan.count(State.CONFLICT)
     slots = plan.slots
@@ -42,7 +42,7 @@ def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
         "current": plan.count(State.CURRENT),
         "failed": plan.count(State.FAILED),
         "updatingCount": len(
-            {*slots, *(name for name, (one, _) in plan.states.items() if one is State.UPDATING)}
+            {*slots, *(name for name, (one, _) in plan.shown().items() if one is State.UPDATING)}
         ),
         "updating": slots,
         "nodes": [
@@ -128,7 +128,7 @@ def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str
     have = "may be re-cut" if follows_demand else "have the layout"
     told = f"{current} of {number_of(desired + conflicts, 'node')} {have}"
     yield "Ready", ready, "Complete" if ready else "Incomplete", told
-    moves = bool(updating or plan.begin or (pending and not (plan.stopped or follows_demand)))
+    moves = bool(updating or plan.leaving or plan.begin or (pending and not (plan.stopped or follows_demand)))
     reason = (
         "RollingOut"
         if moves
@@ -140,30 +140,31 @@ def _conditions(plan: LayoutPlan, desired: int) -> Iterator[tuple[str, bool, str
         if plan.stopped
         else "Idle"
     )
-    message = plan.stopped or _first(plan, State.UPDATING, *(() if follows_demand else (State.PENDING,)))
+    waiting = (State.UPDATING,) if follows_demand else (State.UPDATING, State.PENDING)
+    message = plan.stopped or _first(plan.shown(), *waiting)
     yield "Progressing", moves, reason, message
     if failed:
-        yield "Degraded", True, "RolloutFailed", _first(plan, State.FAILED)
+        yield "Degraded", True, "RolloutFailed", _first(plan.states, State.FAILED)
     elif conflicts:
-        yield "Degraded", True, "Conflict", _first(plan, State.CONFLICT)
+        yield "Degraded", True, "Conflict", _first(plan.states, State.CONFLICT)
     else:
         yield "Degraded", False, "AsExpected", ""
     if plan.error:
         yield "Invalid", True, "BadSpec", plan.error
     elif invalid:
-        yield "Invalid", True, "DoesNotFit", _first(plan, State.INVALID)
+        yield "Invalid", True, "DoesNotFit", _first(plan.states, State.INVALID)
     else:
         yield "Invalid", False, "Fits", ""
 
 
-def _first(plan: LayoutPlan, *states: State) -> str:
+def _first(nodes: Mapping[str, tuple[State, str]], *states: State) -> str:
     """The first node in these states that has a reason, and how many more are in them."""
-    some = [name for name, (state, _) in plan.states.items() if state in states]
-    named = min((name for name in some if plan.states[name][1]), default="")
+    some = [name for name, (state, _) in nodes.items() if state in states]
+    named = min((name for name in some if nodes[name][1]), default="")
     if not named:
         return ""
     more = f" (and {number_of(len(some) - 1, 'more node')})" if len(some) > 1 else ""
-    return f"{named}: {plan.states[named][1]}{more}"
+    return f"{named}: {nodes[named][1]}{more}"
 
 
 def _condition(
