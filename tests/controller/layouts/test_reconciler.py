@@ -223,7 +223,7 @@ def test_two_for_one_node():
 
 
 def test_an_older_one_takes_a_node_over():
-    """An older MigLayout that selects a node from now on keeps it: the newer one's rollout, which only waits for pods, ends, and the node is cut once."""
+    """An older MigLayout that selects a node from now on keeps it: the newer one's rollout, which only waits for pods, ends and gives its slot back, and the node is cut once."""
 
     async def main():
         elder = layout("elder", nodeSelector={"shared": "yes"}, layouts=[{"perCard": {"3g.30gb": 1}}])
@@ -237,6 +237,9 @@ def test_an_older_one_takes_a_node_over():
             document["metadata"]["generation"] += 1
             one.store.update(MIG_LAYOUTS, "elder", document)
             await one.until(lambda: ("gpu-0", "MIGRolloutCancelled") in one.events())
+            await one.until(lambda: one.status("elder")["updating"] == ["gpu-0"])
+            await one.until(lambda: one.status()["updating"] == [])
+            assert "gpu-0" in one.cordoned, "it waits for the pod, now for the older one's layout"
             one.store.delete(PODS, "train", "default")
             await one.until(lambda: one.condition("Ready", "elder")[0] == "True")
             assert one.cuts == {"gpu-0": 1}
