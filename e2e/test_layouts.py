@@ -137,6 +137,9 @@ def installed(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -
     ("spec", "complaint"),
     [
         ({"nodeSelector": {}}, "spec.nodeSelector in body should have at least 1 properties"),
+        ({"nodeSelector": {"pool!": "a"}}, "the keys are those of labels, such as nvidia.com/gpu.product"),
+        ({"nodeSelector": {"": "a"}}, "the keys are those of labels"),
+        ({"nodeSelector": {"pool": "a b"}}, "the values are those of labels: letters, digits"),
         ({"layouts": []}, "spec.layouts in body should have at least 1 items"),
         ({"layouts": [{}]}, "give exactly one of perCard, document and configuration"),
         ({"layouts": [{"perCard": {"1g.18gb": 1}, "configuration": "x"}]}, "give exactly one of perCard"),
@@ -151,7 +154,9 @@ def installed(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -
             "a number of nodes such as 2, or a part of them such as 25%",
         ),
         ({"rollout": {"whenInUse": "Hope"}}, 'supported values: "Wait", "Drain", "Skip"'),
-        ({"rollout": {"timeout": "soon"}}, "spec.rollout.timeout"),
+        ({"rollout": {"timeout": "soon"}}, '"soon": a duration such as 90s, 10m or 1h30m'),
+        ({"rollout": {"timeout": "0m0s"}}, "a node needs some time to show its layout: at least 1s"),
+        ({"rollout": {"drainTimeout": "1m1h"}}, "a duration such as 90s, 10m or 1h30m"),
         ({"mode": "Hope"}, 'supported values: "Fixed", "Auto"'),
         ({"layouts": None}, "mode Fixed needs layouts"),
         ({"mode": "Auto", "autopilot": {"minimum": {"big": 1}}}, "the keys are MIG profiles such as 1g.18gb"),
@@ -162,7 +167,7 @@ def installed(control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -
         ({"mode": "Auto", "autopilot": {"minimum": {"1g.18gb": 0}}}, "should be greater than or equal to 1"),
         ({"mode": "Auto", "autopilot": {"keepWhole": -1}}, "spec.autopilot.keepWhole"),
         ({"mode": "Auto", "autopilot": {"recutsPerHour": 0}}, "spec.autopilot.recutsPerHour"),
-        ({"mode": "Auto", "autopilot": {"coolDown": "soon"}}, "spec.autopilot.coolDown"),
+        ({"mode": "Auto", "autopilot": {"coolDown": "soon"}}, "a duration such as 90s, 10m or 1h30m"),
     ],
 )
 def test_what_the_api_server_can_see_is_refused(
