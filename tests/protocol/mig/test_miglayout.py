@@ -34,10 +34,21 @@ def test_the_autopilot_s_limits():
     assert one.spec.autopilot.limits == Limits(minimum, maximum, 2, 3, 3600.0)
 
 
-@pytest.mark.parametrize("asks", [{"minimum": {"big": 1}}, {"coolDown": "soon"}])
-def test_limits_that_are_wrong(asks):
-    """What is wrong is said, should the API server have let it in."""
-    with pytest.raises(InvalidInput):
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        ({"minimum": {"big": 1}}, "big"),
+        ({"coolDown": "soon"}, "soon"),
+        ({"minimum": {"1g.18gb+me": 1, "1g.18gb.me": 2}}, "1g.18gb\\+me is there twice, once as 1g.18gb.me"),
+        (
+            {"minimum": {"1g.18gb+me": 3}, "maximum": {"1g.18gb.me": 2}},
+            "the minimum of 1g.18gb\\+me is 3, its maximum 2",
+        ),
+    ],
+)
+def test_limits_that_are_wrong(asks, said):
+    """What is wrong is said, should the API server have let it in: it does not know that a profile has two names."""
+    with pytest.raises(InvalidInput, match=said):
         _ = read({"autopilot": asks}).spec.autopilot.limits
 
 

@@ -80,17 +80,22 @@ class _AutopilotIn(Part):
     @property
     def limits(self) -> Limits:
         """What the autopilot must keep to; `InvalidInput` says what is wrong."""
-        return Limits(
-            _profiles(self.minimum),
-            _profiles(self.maximum),
-            self.keep_whole,
-            self.recuts_per_hour,
-            seconds_in(self.cool_down),
-        )
+        minimum, maximum = _profiles(self.minimum), _profiles(self.maximum)
+        for one in minimum.keys() & maximum.keys():
+            if minimum[one] > maximum[one]:
+                raise InvalidInput(f"the minimum of {one} is {minimum[one]}, its maximum {maximum[one]}")
+        return Limits(minimum, maximum, self.keep_whole, self.recuts_per_hour, seconds_in(self.cool_down))
 
 
 def _profiles(counts: Mapping[str, int] | None) -> dict[MigProfile, int]:
-    return {MigProfile.parse(name): number for name, number in (counts or {}).items()}
+    """Counts by profile; one that is there under two of its names is an error, for either number would be a guess."""
+    found: dict[MigProfile, int] = {}
+    for name, number in (counts or {}).items():
+        profile = MigProfile.parse(name)
+        if profile in found:
+            raise InvalidInput(f"{profile} is there twice, once as {name}")
+        found[profile] = number
+    return found
 
 
 class _SpecIn(Part):
