@@ -68,6 +68,13 @@ def test_fault_64_what_no_node_can_have_is_no_want():
     assert found.unseen == ""
 
 
+def test_fault_64_no_node_has_more_in_use_than_it_can_have():
+    """A pod that names its node asks for more than a number of the API can hold, before the kubelet refuses it: no more counts than the cards can have."""
+    asked = [("1g.10gb", 2**63 - 1), ("1g.10gb", 2**63 - 1), ("2g.20gb", 1), ("1g.11gb", 5)]
+    pods = [pod(f"p-{n}", "gpu-0", MIG + one, many, phase="Pending") for n, (one, many) in enumerate(asked)]
+    assert look(cluster(*pods)).used == {"gpu-0": {ONE: 14, MigProfile.parse("2g.20gb"): 1}}
+
+
 def test_fault_64_what_is_not_looked_at_is_said():
     """How many pods do not count, and why."""
     pods = []

@@ -1,7 +1,7 @@
 """What the autopilot is told of a cluster: what pods want and do not have, and the cards that may be cut for it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -80,21 +80,24 @@ def situation(
         for place in found.places
         if place.name is not None
     }
+    most = most_on_a_node(inventory.gpus.values())
     return Situation(
-        tuple(wants_of(pending.waiting, inventory)),
+        tuple(wants_of(pending.waiting, inventory, most)),
         cards,
         {name: reason for reason, names in found.without.items() for name in names},
         "; ".join(_unseen(inventory, pending.not_looked_at)),
-        {name: dict(_used(inventory, name)) for name in cards},
+        {name: dict(_used(inventory, name, most)) for name in cards},
     )
 
 
-def _used(inventory: Inventory, node: str) -> Iterator[tuple[MigProfile, int]]:
-    """Devices that pods and claims have on a node, wherever on its cards."""
+def _used(
+    inventory: Inventory, node: str, most: Callable[[MigProfile], int]
+) -> Iterator[tuple[MigProfile, int]]:
+    """Devices that pods and claims have on a node, wherever on its cards; no more than it can have: a pod that names its node may ask for anything."""
     for resource, one in inventory.capacity.usage(node).items():
         profile = MigProfile.of_resource(resource)
-        if profile is not None and one.allocated.number:
-            yield profile, int(one.allocated.number)
+        if profile is not None and (number := min(int(one.allocated.number), most(profile))) > 0:
+            yield profile, number
 
 
 def _unseen(inventory: Inventory, pods: int) -> Iterator[str]:
@@ -105,12 +108,13 @@ def _unseen(inventory: Inventory, pods: int) -> Iterator[str]:
         yield f"workloads whose pods are rejected are not counted: {inventory.rejected.unseen}"
 
 
-def wants_of(waiting: WaitingGroups, inventory: Inventory) -> Iterator[Want]:
+def wants_of(
+    waiting: WaitingGroups, inventory: Inventory, most: Callable[[MigProfile], int]
+) -> Iterator[Want]:
     """What pods want and do not have, after free devices were given out; those of one namespace that are alike together.
 
-    What no node can have, however its cards are cut, is no want.
+    What no node can have, however its cards are cut, is no want; `most`: how many it can have of a profile.
     """
-    most = most_on_a_node(inventory.gpus.values())
     known = {f"{one.namespace}/{one.name}": one for one in inventory.pods}
     known |= {f"{one.use.namespace}/{one.use.name}": one.use for one in inventory.rejected.found}
     counts: Counter[Want] = Counter()
