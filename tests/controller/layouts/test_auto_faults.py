@@ -251,6 +251,26 @@ def test_fault_65_the_memory_in_the_status_is_broken():
     asyncio.run(main())
 
 
+def test_fault_65_the_history_in_the_status_is_broken():
+    """Someone has written re-cuts into the history of cards that there are not: they end, nothing fails, and the autopilot goes on."""
+
+    async def main():
+        async with cluster("gpu-0", document=auto()) as one:
+            document = one.store.get(MIG_LAYOUTS, "inference").document
+            row = {"at": "2027-01-15T07:00:00Z", "node": "gpu-0", "before": "a", "after": "b", "serves": {}}
+            cards = (-5, -1, 10**15)
+            rows = [{**row, "card": card, "reason": "", "result": "UnderWay"} for card in cards]
+            document["status"] = {"autopilot": {"history": rows}}
+            one.store.update(MIG_LAYOUTS, "inference", document, status=True)
+            one.lead("one")
+            await one.until(lambda: results(one) == ["Done"] * 3)
+            wait_for(one, 1)
+            await one.until(lambda: results(one) == ["Done"] * 4)
+            assert 'failures_total{what="layout"}' not in one.exposed("one")
+
+    asyncio.run(main())
+
+
 def test_what_was_cut_long_ago_stops_nothing():
     """As many re-cuts as are remembered are in the status, all of them days old: the next one begins, and they are forgotten."""
 

@@ -191,7 +191,7 @@ def _shows(node: SeenNode, row: HistoryRow) -> bool:
     """Whether a card is cut as it was to be; also where that is not known."""
     known = known_layout(gpu_node(node.node))
     cards = known.layout.cards if isinstance(known, KnownLayout) else ()
-    return row.card >= len(cards) or cards[row.card].words == row.after
+    return not 0 <= row.card < len(cards) or cards[row.card].words == row.after
 
 
 def changed_rows(old: AutopilotStatus, new: AutopilotStatus) -> Iterator[HistoryRow]:
