@@ -101,6 +101,15 @@ def test_a_node_that_is_selected_no_more():
     assert told(status, "Progressing") == ("True", "RollingOut", "gpu-0: Cordoned")
 
 
+def test_a_slot_that_is_given_back_is_not_counted():
+    """The numbers of a status agree with its conditions, also in the write that gives slots back."""
+    one = planned(seen("gpu-0"), verdict=Verdict(current=True), updating=["gpu-0"])
+    assert one.unused == ["gpu-0"]
+    status = status_of(one, "me", NOW, released={"gpu-0"})
+    assert (status["updating"], status["updatingCount"]) == ([], 0)
+    assert told(status, "Progressing")[0] == "False"
+
+
 def told(status, type_):
     (one,) = (one for one in status["conditions"] if one["type"] == type_)
     return one["status"], one["reason"], one["message"]

@@ -195,8 +195,7 @@ class LayoutReconciler:
         if one.recuts and self._time.wrong():
             return True  # since it was planned: the next plan has none
         layout, now = one.layout, self._time.now()
-        status = status_of(one, self._identity, now)
-        status["updating"] = [name for name in status["updating"] if name not in released]
+        status = status_of(one, self._identity, now, released)
         said = self._of_autopilot(one, released, status, now)
         what, moment = news(layout, status, said), self._clock.now()
         due = self._pace.due(layout.uid, what, moment)

@@ -1,6 +1,6 @@
 """The status of a MigLayout: counts, conditions, the reasons of some nodes; and when it is worth a write."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
 from heapq import nsmallest
@@ -25,8 +25,10 @@ _LONGEST_WAIT: Final = 30.0
 _MEMORY: Final = 300.0  # seconds between two writes where only what is remembered differs
 
 
-def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
-    """What is to be written; times of conditions that did not change stay."""
+def status_of(
+    plan: LayoutPlan, controller: str, now: float, released: Collection[str] = ()
+) -> dict[str, Any]:
+    """What is to be written; times of conditions that did not change stay. `released`: nodes whose slots are given back."""
     layout = plan.layout
     order = {state: place for place, state in enumerate(_ORDER)}
     told = nsmallest(
@@ -34,7 +36,7 @@ def status_of(plan: LayoutPlan, controller: str, now: float) -> dict[str, Any]:
         ((order[state], name, reason) for name, (state, reason) in plan.shown().items() if state in order),
     )
     desired = len(plan.states) - plan.count(State.CONFLICT)
-    slots = plan.slots
+    slots = [name for name in plan.slots if name not in released]
     return {
         "observedGeneration": layout.metadata.generation,
         "controller": controller,
