@@ -235,14 +235,6 @@ class Driver:
                 for one in target.instance:
                     one.used = 0
 
-    def add_card(self, product: str) -> int:
-        """Plug a card in; its number."""
-        with self._locked():
-            number = int(self.state.cards)
-            self.state.card[number] = Card(product=table(product_named(product)))
-            self.state.cards = number + 1
-        return number
-
     # ---- what goes wrong
 
     def xid(self, card: int, xid: int, instance: int | None = None) -> None:

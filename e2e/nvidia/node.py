@@ -140,12 +140,6 @@ class NvidiaNode:
 
         self.cluster.wait_for_node(self.cluster.node_name, holds, what=what, timeout=timeout)
 
-    def use_strategy(self, strategy: str) -> None:
-        """The operator's `mig.strategy`: plugin and GPU Feature Discovery start anew with it."""
-        self._strategy = strategy
-        for name in _BY_LABEL:
-            self._end(name)
-
     def log(self, name: str = "mig-manager") -> str:
         """What a program has logged."""
         return (self.cluster.folder.logs / f"nvidia-{name}.log").read_text()

@@ -16,8 +16,6 @@ from tessera.webhook.http.messages import MIB, Limits, Response, Route
 from tests.webhook.http.test_header_cache import LOOP, Paper, make
 from tests.webhook.support import DEADLINE, PAIR, Live, echo, make_pair, request
 
-HEAD = b"HEAD /livez HTTP/1.1\r\n\r\n"
-
 
 class From(Paper):
     """A client's transport, from an address."""
