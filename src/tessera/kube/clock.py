@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 # as client-go's reflector: 0.8 s, doubling, to 30 s; a quarter more or less, so that many clients do not move as one
@@ -62,6 +63,13 @@ class Backoff:
 
     def reset(self) -> None:
         self._next = _FIRST
+
+
+async def either(event: asyncio.Event, seconds: float | None) -> None:
+    """Until the event, or for so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def first_of(*work: Coroutine[Any, Any, object], timeout: float | None = None) -> None:

@@ -15,11 +15,12 @@ from typing import Final
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
+from tessera.kube.clock import either
 from tessera.kube.errors import KubeError
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.events import STATE_UNREADABLE, NodeEvents
 from tessera.node.metrics import NodeMetrics
-from tessera.node.polling import Failures, NotPublished, either
+from tessera.node.polling import Failures, NotPublished
 from tessera.node.rpc import CallFailed
 from tessera.node.sources import SourceFailed
 from tessera.node.state import DeviceState

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,13 +17,6 @@ class NotPublished:
     """What the sources say could not be put in place: the devices are as they were, and it will be tried again."""
 
     reason: str
-
-
-async def either(event: asyncio.Event, seconds: float | None) -> None:
-    """Until the event, or for so long."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 async def reconciling(

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
-from tessera.node.polling import either
+from tessera.kube.clock import either
 from tessera.protocol.kubelet.messages import Method, Request, Response
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"

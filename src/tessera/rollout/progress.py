@@ -3,13 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.core.mig.profile import MigProfile
+from tessera.kube.clock import either
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
@@ -107,9 +108,7 @@ class WatchedNode:
 
     async def change(self, seconds: float | None) -> None:
         """Wait until it changes, no longer than so many seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.changed.wait()
+        await either(self.changed, seconds)
 
     async def until(self, holds: Callable[[NodeIn], bool], seconds: float) -> bool:
         """Wait until something holds of it; False when it does not in so many seconds."""

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import click
@@ -14,6 +13,7 @@ from tessera.cli.common.output import Output, Style, echo, table, warn
 from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report
+from tessera.kube.clock import either
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import STALE
 
@@ -32,9 +32,7 @@ async def show_changes(
             cluster.now()
             screen.show(report(), cluster.error)
             await asyncio.sleep(_PACE)
-            with suppress(TimeoutError):  # then draw again: an error may be what is new
-                async with asyncio.timeout(STALE):
-                    await cluster.changed.wait()
+            await either(cluster.changed, STALE)  # then draw again: an error may be what is new
 
 
 def _screen_for(output: Output, *, headers: bool) -> "Picture | Lines":

@@ -18,6 +18,7 @@ from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.planning.fragmentation import rooms
 from tessera.core.text import first_of
+from tessera.kube.clock import either
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings, node_sources
@@ -31,7 +32,6 @@ from tessera.node.events import NodeEvents, log_health
 from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics
 from tessera.node.poller import NOT_SAVED, TIMEOUT, Poller, with_health
-from tessera.node.polling import either
 from tessera.node.rpc import remove_dead_sockets
 from tessera.node.state import DeviceState, Key, rebuilt, unknown
 from tessera.protocol.configuration.devices import DeviceConfiguration

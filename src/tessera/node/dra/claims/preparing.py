@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput, TesseraError
+from tessera.kube.clock import either
 from tessera.kube.errors import ApiError, KubeError
 from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims.cutting import ClaimSlices
@@ -298,11 +299,7 @@ class Claims:
 
     async def _news(self) -> None:
         self._freed.clear()
-        try:
-            async with asyncio.timeout(_POLL):
-                await self._freed.wait()
-        except TimeoutError:
-            pass
+        await either(self._freed, _POLL)
 
     async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """The work, which goes on to its end even if the call for it is cancelled: half of it would be worse."""
