@@ -29,8 +29,7 @@ class Nodes:
 
         async def look() -> scenes.NodesCame:
             found = await stage.offers(self.offers, resources)
-            wrong = (_counts_wrong(node, wanted, found.get(node, {})) for node, wanted in self.offers.items())
-            return scenes.NodesCame(found, wrong=tuple(each for some in wrong for each in some))
+            return scenes.NodesCame(found, wrong=tuple(_offers_wrong(self.offers, found)))
 
         came = await stage.until(look, _is_right)
         await stage.backstage.settled()
@@ -112,7 +111,7 @@ class Relayout:
             inventory = await stage.inventory()
             gpus, found = inventory.gpus[self.node], offered(inventory.capacity[self.node])
             counts = {resource: found.get(resource, 0) for resource in self.offers}
-            wrong = list(_counts_wrong(self.node, self.offers, counts))
+            wrong = list(_offers_wrong({self.node: self.offers}, {self.node: counts}))
             if gpus.state != self.state:
                 wrong.append(f"expected the layout to be {self.state}, got {gpus.state or 'nothing'}")
             if self.reason not in gpus.reason:
@@ -143,12 +142,7 @@ class DryRun:
             wrong = [] if served == self.serves else [f"expected a plan for {self.serves}, got {served}"]
             if not status.dry_run:
                 wrong.append("expected a dry run")
-            found = await stage.offers(self.offers)
-            wrong += [
-                each
-                for node, counts in self.offers.items()
-                for each in _counts_wrong(node, counts, found.get(node, {}))
-            ]
+            wrong += _offers_wrong(self.offers, await stage.offers(self.offers))
             return scenes.RecutsPlanned(self.layout, status.summary, tuple(status.recuts), wrong=tuple(wrong))
 
         return await stage.until(look, _is_right)
@@ -263,8 +257,10 @@ def _taken(use: Usage) -> str:
     return f"{use.allocated} of {use.allocatable} taken"
 
 
-def _counts_wrong(node: str, wanted: Counts, found: Counts) -> Iterator[str]:
-    """Resources of which a node has another number; what it does not name counts as none."""
-    for name in dict.fromkeys((*wanted, *found)):
-        if wanted.get(name, 0) != found.get(name, 0):
-            yield f"{node}: expected {name} {wanted.get(name, 0)}, got {found.get(name, 0)}"
+def _offers_wrong(wanted: Mapping[str, Counts], found: Mapping[str, Counts]) -> Iterator[str]:
+    """Resources of which nodes have another number; what a node does not name counts as none."""
+    for node, counts in wanted.items():
+        has = found.get(node, {})
+        for name in dict.fromkeys((*counts, *has)):
+            if counts.get(name, 0) != has.get(name, 0):
+                yield f"{node}: expected {name} {counts.get(name, 0)}, got {has.get(name, 0)}"
