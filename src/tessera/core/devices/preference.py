@@ -1,7 +1,8 @@
 """Which of the free devices to take.
 
 Three wishes, in this order: a container's devices lie on as few cards as can be; what is left keeps the largest
-holes, so that the largest profile could still be cut; and cards that are begun are finished before whole ones.
+holes, and of holes of one size the leftmost, so that the largest profile could still be cut; and cards that are begun
+are finished before whole ones.
 A wish, not a promise: the kubelet decides.
 """
 
@@ -19,16 +20,17 @@ class _CardState:
     free: list[Device]
     taken: list[Span] = field(default_factory=list)
 
-    def holes(self, also: Sequence[Span] = ()) -> tuple[int, ...]:
-        """The sizes of the places that are free, largest first."""
-        return tuple(block.size for block in self._open(also))
+    def largest_hole(self, also: Sequence[Span] = ()) -> tuple[int, int]:
+        """The size of the largest place that is free, and how far to the left it is: only there does 4g fit."""
+        left = self._open(also)
+        return (left[0].size, -left[0].start) if left else (0, 0)
 
     def _open(self, also: Sequence[Span]) -> list[Span]:
         occupied = [*self.taken, *also]
         return [block for block in self.card.blocks if not any(block.overlaps(span) for span in occupied)]
 
     def _merit(self, chosen: Sequence[Span]) -> tuple[tuple[int, ...], int]:
-        """The sizes of what stays free, and how far to the left its largest place is: only there does 4g fit."""
+        """The sizes of what stays free, and how far to the left its largest place is."""
         left = self._open(chosen)
         return tuple(block.size for block in left), -left[0].start if left else 0
 
@@ -110,10 +112,9 @@ def _next_card(cards: list[_CardState], chosen: list[Device], need: int) -> _Car
     for card in usable:
         near[card.free[0].numa] = near.get(card.free[0].numa, 0) + len(card.free)
 
-    def holes_after(taken: _CardState) -> list[int]:
+    def holes_after(taken: _CardState) -> list[tuple[int, int]]:
         spans = [span for device in taken.best(need) for span in _span(device)]
-        largest = (card.holes(spans if card is taken else ())[:1] for card in cards)
-        return sorted((sizes[0] if sizes else 0 for sizes in largest), reverse=True)
+        return sorted((card.largest_hole(spans if card is taken else ()) for card in cards), reverse=True)
 
     def rank(card: _CardState) -> tuple[object, ...]:
         return (

@@ -20,6 +20,7 @@ _AT: Final = {  # size and first memory slice → the slice; there is one object
 }
 PLACES: Final = {size: tuple(one for (of, _), one in _AT.items() if of == size) for size in PROFILES}
 UNDER_WAY: Final = "it is being cut"
+_WIDTH: Final = 16  # memory slices: no card has more
 _BLOCKS: Final = [(((1 << one.size) - 1) << one.start, one.size, one.start) for one in blocks_of(PRODUCT)]
 
 
@@ -29,18 +30,16 @@ def holes(taken: int) -> tuple[int, ...]:
     return tuple(size for mask, size, _ in _BLOCKS if not taken & mask)
 
 
-def _leftmost(taken: int) -> int:
-    """Where the largest of them starts, the lower the better."""
-    return next((-start for mask, _, start in _BLOCKS if not taken & mask), 0)
+def _largest(taken: int) -> int:
+    """How good the largest of them is: the larger the better, then the further to the left."""
+    return next((size * _WIDTH - start for mask, size, start in _BLOCKS if not taken & mask), 0)
 
 
 @cache
 def best_of(taken: int, size: int, free: int) -> tuple[Instance, tuple[bool, int, int]]:
     """The slice of a card that leaves the largest holes, and how little that harms: the larger, the better. `free`: starts, as bits."""
-    best = max(
-        starting_at(size, free), key=lambda one: (holes(taken | one.mask), _leftmost(taken | one.mask))
-    )
-    before, after = sum(holes(taken)[:1]), sum(holes(taken | best.mask)[:1])
+    best = max(starting_at(size, free), key=lambda one: (holes(taken | one.mask), _largest(taken | one.mask)))
+    before, after = _largest(taken), _largest(taken | best.mask)
     return best, (True, 0, 0) if before == after else (False, -before, after)
 
 
