@@ -47,6 +47,24 @@ def cards_of(text):
     return mig.read_layout(text, CARDS).cards
 
 
+def test_a_leader_that_begins_does_not_say_that_it_knows_nothing(monkeypatch):
+    """Its first lists take a moment: what the last one said stands until then."""
+    monkeypatch.setattr("tessera.controller.layouts.auto.demand._BEGINS", 1000.0)
+
+    async def main():
+        async with cluster("gpu-0", document=auto()) as one:
+            one.lead("one")
+            await one.until(lambda: said(one).get("summary"))
+            one.kill("one")
+            one.lead("two")
+            await one.until(lambda: one.status()["controller"] == "two")
+            await asyncio.sleep(0.3)  # half a minute of the cluster's
+            assert not any(b"not listed yet" in (request.body or b"") for request in one.server.requests)
+            assert said(one)["summary"] == "Nothing is wanted that is not there."
+
+    asyncio.run(main())
+
+
 def test_a_dry_run_says_what_it_would_do_and_changes_nothing():
     """The status has the demand, the cards, what they would serve and take, and why; an Event says it once. Without the dry run it is done."""
 

@@ -97,7 +97,11 @@ class Looking:
                 pilot.take(question, looks)
                 self._complain(ours, looks)
             missing = self._demand.missing()
-        pilot.missing = missing
+        if missing:
+            pilot.looks.clear()
+        pilot.missing = (
+            "" if self._demand.is_beginning() else missing
+        )  # what was said last stands for a moment
 
     def _complain(self, layouts: Iterable[MigLayout], looks: Mapping[str, Look]) -> None:
         """Of some what an earlier leader remembered cannot be read; for some nothing could be decided."""

@@ -20,6 +20,7 @@ SOONEST: Final = 10.0  # seconds between two looks, whatever changes
 LATEST: Final = 30.0  # the same while something is wanted: wants grow older
 _REJECTED: Final = 30.0  # seconds until workloads whose pods are rejected are read again
 _MISSING: Final = 1.0  # seconds until it is asked again whether all is known
+_BEGINS: Final = 10.0  # seconds that the first lists may take before anything is said of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class _Followed:
     inventory: Inventory
     followed: FollowedInventory
     task: asyncio.Task[None]
+    since: float  # by a clock that never jumps
     memory: NodeMemory = field(default_factory=NodeMemory)
 
 
@@ -52,7 +54,7 @@ class DemandFollower:
             inventory = wanting_inventory()
             followed = FollowedInventory(self._client, inventory)
             task = asyncio.ensure_future(followed.follower.run())
-            self._followed = _Followed(inventory, followed, task)
+            self._followed = _Followed(inventory, followed, task, self._clock.now())
             self._read = self._looked = self._clock.now() - LATEST
             self._failed = ""
 
@@ -70,6 +72,13 @@ class DemandFollower:
         followed = self._followed.followed
         why = followed.follower.missing() or followed.follower.forbidden() or followed.error
         return why or (self._failed if self._clock.now() < self._looked + self._soonest else "")
+
+    def is_beginning(self) -> bool:
+        """Whether what is missing is on its way: the first lists, which take a moment."""
+        if self._followed is None or self._clock.now() >= self._followed.since + _BEGINS:
+            return False
+        follower = self._followed.followed.follower
+        return not any(one.health.last_error for one in follower.reflectors)
 
     def is_due(self, *, wants: bool) -> bool:
         """Whether it is time for a look."""
