@@ -383,6 +383,9 @@ def test_switched_off():
             {"1g.10gb": 1},
             {"2g.20gb": 1, "1g.10gb": 1},
         ),  # as kubectl has it, before the API server fills requests in
+        ({"2g.20gb": 1}, {"2g.20gb": 1, "3g.30gb": 1}),  # the same: both become 1g.10gb, which was in neither
+        ({"2g.20gb": 1}, {"3g.30gb": 1}),
+        ({"2g.20gb": 1}, {"1g.10gb": 1}),  # 1g.10gb stays what it is
     ],
 )
 def test_limits_are_complete_before_keys_are_merged(requests, limits):

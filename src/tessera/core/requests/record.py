@@ -235,24 +235,27 @@ def apply(pod: Pod, by: Mapping[str, str], annotations: Mapping[str, str] | None
 
 def renamed(container: Container, by: Mapping[str, str]) -> Container:
     """A container with its resources replaced, in requests and in limits; a key that is there already is added to."""
-    if not by:
+    if by.keys().isdisjoint(container.requests) and by.keys().isdisjoint(container.limits):
         return container
 
-    def section(amounts: Amounts, implied: Amounts) -> Amounts:
-        if not implied and by.keys().isdisjoint(amounts):
-            return amounts
-        if not any(amounts.get(resource) for resource in by) and not any(by[r] in amounts for r in implied):
+    def section(amounts: Amounts) -> Amounts:
+        if not any(amounts.get(resource) for resource in by):
             return amounts
         replaced = {r: amount for r, amount in amounts.items() if r not in by or not amount}
         for resource, to in by.items():
-            if moved := amounts.get(resource) or (implied.get(resource) if to in amounts else None):
+            if moved := amounts.get(resource):
                 replaced[to] = replaced[to] + moved if to in replaced else moved
         return replaced
 
-    # a limit without a request is one: where its new name is requested already, the request grows as the limit does
-    limits = container.limits
-    implied = {r: limits[r] for r in by if limits.get(r) and r not in container.requests}
-    return _with_sections(container, section(container.requests, implied), section(limits, {}))
+    # a limit without a request is one: where its new name is requested too, the request grows as the limit does
+    requests, limits = container.requests, container.limits
+    named = {by.get(r, r) if amount else r for r, amount in requests.items()}
+    implied = {
+        r: amount for r, amount in limits.items() if amount and r not in requests and by.get(r, r) in named
+    }
+    return _with_sections(
+        container, section({**requests, **implied} if implied else requests), section(limits)
+    )
 
 
 def _with_sections(one: Container, requests: Amounts, limits: Amounts) -> Container:
