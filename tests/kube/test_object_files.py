@@ -49,6 +49,17 @@ def test_folders(tmp_path):
         list(objects_in([str(tmp_path / "empty")]))
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "the name of a file is empty"), ("x" * 300, f"{'x' * 300}: file name too long")],
+)
+def test_names_that_no_file_has(name, message):
+    """An empty name is not the current folder, and a text in place of a name is one sentence."""
+    with pytest.raises(InvalidInput) as refused:
+        list(objects_in([name]))
+    assert str(refused.value) == message
+
+
 def test_names():
     """Standard input has a name of its own in messages."""
     assert called("a", "-", "b") == "a, standard input, b"

@@ -3,6 +3,7 @@
 Everything that reads such files reads them here: the webhook's `--nodes`, `tessera admit`, the inventory.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -61,6 +62,8 @@ def read_file(path: str) -> bytes:
     """A file's bytes; `-` is standard input."""
     if path == "-":
         return sys.stdin.buffer.read()
+    if not path:  # a variable of the shell that is not set; as a path it would be the current folder
+        raise InvalidInput("the name of a file is empty")
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -103,7 +106,7 @@ def objects_in(paths: Iterable[str]) -> Iterator[FileObject]:
 def files_in(paths: Iterable[str]) -> Iterator[str]:
     """The files; in place of a folder, those in it and below that can hold objects."""
     for path in paths:
-        if path == "-" or not Path(path).is_dir():
+        if path in ("-", "") or not os.path.isdir(path):  # noqa: PTH112 # Path.is_dir raises where a name is too long
             yield path
             continue
         files = [str(file) for file in sorted(Path(path).rglob("*")) if file.suffix in _SUFFIXES]
