@@ -269,6 +269,8 @@ def test_in_a_cluster(stage, capsys, tmp_path, monkeypatch):
         bundle = tmp_path / "bundle.pem"
         assert certs(stage, "export", "-o", str(bundle)) == 0
         assert b"PRIVATE" not in bundle.read_bytes()
+        assert certs(stage, "export", "-o", str(tmp_path)) == 2
+        assert capsys.readouterr().err == f"tessera: {tmp_path}: is a directory\n"
         assert _ask(webhook.port, bundle)["response"]["patchType"] == "JSONPatch"
         metrics = webhook.get("/metrics")[1]
         assert "gpu_webhook_node_view_nodes 1\n" in metrics
