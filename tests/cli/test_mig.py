@@ -145,7 +145,7 @@ def test_validate_as_json(tessera):
     [
         (["validate", "nowhere.yaml"], "", "tessera: nowhere.yaml: no such file or directory\n"),
         (["validate", "", "--product", "H200"], "", "tessera: the name of a file is empty\n"),
-        (["validate", ",".join([f"1g.{n}gb=1" for n in range(10, 60)] + ["one=1"])], "", "tessera: counts: \"one\" is not a MIG profile such as 1g.10gb or 1g.10gb+me\n"),
+        (["validate", ",".join([f"1g.{n}gb=1" for n in range(10, 60)] + ["one=1"])], "", 'tessera: counts: "one" is not a MIG profile such as 1g.10gb or 1g.10gb+me\n'),
         (["validate", "3g.71gb", "--product", "H200"], "", "tessera: 3g.71gb: no such file or directory; for counts write 3g.71gb=1\n"),
         (["plan", "3g.71gb,1g.18gb", "--product", "H200"], "", "tessera: 3g.71gb,1g.18gb: no such file or directory; for counts write 3g.71gb=1,1g.18gb=1\n"),
         (["validate", "-", "-"], RUNAI, "tessera: standard input (-) can be read only once\n"),

@@ -10,12 +10,16 @@ import click
 
 from tessera.cli.common import completing
 from tessera.core.errors import InvalidInputs
+from tessera.core.text import quoted
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", re.ASCII)
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
+_PARTS: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhd])*(?:\d+(?:\.\d+)?)?", re.ASCII)  # without a unit: seconds
+# ten years: more than anybody waits, and a time that dates can be counted back by
+_LONGEST: Final = 3650 * 86400.0
 
 
 def option(declaration: str, text: str, name: str = "", **settings: Any) -> Callable[[F], F]:
@@ -89,12 +93,13 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text, seconds, position = value.strip(), 0.0, 0
-        while match := _PART.match(text, position):
-            seconds += float(match[1]) * _UNITS[match[2]]
-            position = match.end()
-        if position != len(text) or seconds <= 0:
-            self.fail(f'"{text}" is not a time such as 90s, 5m or 1h30m', param, ctx)
+        text = value.strip()
+        parts = _PART.findall(text) if _PARTS.fullmatch(text) else []
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        if seconds <= 0:
+            self.fail(f"{quoted(text)} is not a time such as 90s, 5m or 1h30m", param, ctx)
+        if seconds > _LONGEST:
+            self.fail(f"{quoted(text)} is more than 3650d", param, ctx)
         return seconds
 
 
