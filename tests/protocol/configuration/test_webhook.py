@@ -195,6 +195,8 @@ NO_RESOURCE = "is not a resource of a container, such as cpu or nvidia.com/gpu"
     [
         ("Memory", f'"Memory" {NO_RESOURCE}; did you mean "memory"?'),
         ("cpus", f'"cpus" {NO_RESOURCE}; did you mean "cpu"?'),
+        ("gpu", f'"gpu" {NO_RESOURCE}; did you mean "nvidia.com/gpu"?'),
+        ("1g.10gb+me", f'"1g.10gb+me" {NO_RESOURCE}; did you mean "nvidia.com/mig-1g.10gb.me"?'),
         ("requests.cpu", f'"requests.cpu" {NO_RESOURCE}'),
         ("requests.example.com/x", f'"requests.example.com/x" {NO_RESOURCE}'),
         ("pods", f'"pods" {NO_RESOURCE}'),
@@ -212,6 +214,16 @@ def test_resources_that_a_container_can_have(name, complaint):
     text = json.dumps({"injection": {"resourceMap": {"V100": {"nvidia.com/gpu": rule}}}})
     assert complaints(text) == (
         (f"injection.resourceMap.V100.nvidia.com/gpu.resourceList[0].name: {complaint}",) if complaint else ()
+    )
+
+
+def test_below_a_bad_name():
+    """What is wrong below a name that is wrong itself is told with the name, as it was written."""
+    cpu = {"name": "cpu", "coefficient": 1}
+    text = json.dumps({"injection": {"resourceMap": {"V100": {"gpu": {"resourceList": [cpu, cpu]}}}}})
+    assert complaints(text) == (
+        f'injection.resourceMap.V100.gpu: "gpu" {NO_RESOURCE}; did you mean "nvidia.com/gpu"?',
+        'injection.resourceMap.V100.gpu.resourceList[1].name: "cpu" is in this list twice',
     )
 
 

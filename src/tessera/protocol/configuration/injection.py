@@ -9,7 +9,7 @@ from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolic
 from tessera.core.admission.policy import OF_FULL, OWN_ANNOTATIONS
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
-from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name
+from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name, of_short
 from tessera.core.text import quoted
 from tessera.protocol.configuration.schema import (
     NUMBER,
@@ -36,11 +36,19 @@ def _unit(text: str) -> str:
 
 def _resource_name(text: str) -> str:
     if not is_of_containers(text):
-        hint = meant(text, OF_CONTAINERS)
+        hint = _gpu_meant(text) or meant(text, OF_CONTAINERS)
         raise InvalidInput(
             f"{quoted(text)} is not a resource of a container, such as cpu or nvidia.com/gpu{hint}"
         )
     return text
+
+
+def _gpu_meant(text: str) -> str:
+    """What was meant by the short name of a GPU resource: `gpu`, `1g.10gb`."""
+    try:
+        return f'; did you mean "{of_short(text)}"?'
+    except InvalidInput:
+        return ""
 
 
 def _annotation(text: str) -> str:
