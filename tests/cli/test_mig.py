@@ -311,6 +311,25 @@ def test_plan(tessera):
     ]
 
 
+@pytest.mark.parametrize("form", ["runai", "mig-parted", "operator"])
+def test_layouts_that_leave_some_out(tessera, form):
+    """Layouts do not say what they do not serve: standard error does, beside exit code 1."""
+    code, _, err = tessera("plan", "3g.71gb=3", "--product", "H200", "--cards", "1", "-o", form)
+    left_out = "left out: 3g.71gb ×1, no room is left for it"
+    assert (code, err.splitlines()) == (
+        1,
+        ["2 of 3 devices fit, on 1 of 1 card; no plan serves more devices", left_out],
+    )
+
+
+def test_a_plan_for_nothing(tessera):
+    """Counts of zero are no demand: that is said, and a program gets a plan for nothing."""
+    words = "the demand is empty: no layout is needed\n"
+    assert tessera("plan", "3g.71gb=0", "--product", "H200") == (0, "", words)
+    code, out, err = tessera("plan", "3g.71gb=0", "--product", "H200", "-o", "json")
+    assert (code, json.loads(out)["cards"], err) == (0, [], words)
+
+
 def test_plan_on_as_many_cards_as_needed(tessera):
     """Without a number of cards the plan says how many it takes."""
     (tessera.folder / "demand.yaml").write_text("1g.18gb: 20\n3g.71gb: 6\n")

@@ -293,4 +293,4 @@ def test_applied_only_to_the_cluster(command, more):
     """A plan for imagined cards is not applied, nor one that is printed for scripts."""
     code, out, err = command("mig", "plan", *more)
     assert (code, out) == (2, "")
-    assert "use --apply and --yes only with --from-pending" in err or "no demand given" in err
+    assert "use --apply and --yes only with --from-pending" in err or "give the demand, in one way" in err

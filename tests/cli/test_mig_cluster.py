@@ -68,8 +68,8 @@ def test_validate(busy):
         (["convert", "--cluster", "--to", "counts"], "tessera: 2 layouts (node gpu-0, node gpu-1); convert takes one at a time: name one node\n"),
         (["validate", "gpu-1"], "tessera mig validate: use -l, --kubeconfig, --context and --as only with --cluster (see tessera mig validate --help)\n"),
         (["plan", "1g.10gb=1"], "tessera mig plan: use --from, -l, --kubeconfig, --context and --as only with --from-pending or --defragment (see tessera mig plan --help)\n"),
-        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
-        (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "--defragment", "1g.10gb=1", "-o", "runai"], "tessera mig plan: --defragment takes a cluster's cards, and -o table, json or yaml (see tessera mig plan --help)\n"),
         (["plan", "--defragment", "1g.10gb"], 'tessera: --defragment: "1g.10gb": expected a count from 0 to 999, such as 1g.10gb=2\n'),
         (["plan", "--from-pending", "--product", "H200", "--max-nodes", "1"], "tessera mig plan: use --max-nodes and --max-cards only with --from-pending or --nodes (see tessera mig plan --help)\n"),
@@ -370,7 +370,12 @@ def test_plan_leaves_other_cards_alone(busy):
 
 def test_plan_when_nothing_waits(busy):
     """No demand, no plan, and no error."""
-    assert busy("plan", "--from-pending") == (0, "", "pods without a node ask for no MIG devices\n")
+    words = "pods without a node ask for no MIG devices\n"
+    assert busy("plan", "--from-pending") == (0, "", words)
+    code, out, err = busy("plan", "--from-pending", "-o", "json")
+    assert (code, err) == (0, words)
+    document = json.loads(out)  # a program gets a plan, which changes nothing
+    assert (document["demand"], document["nodes"], document["cards"]) == ({}, [], [])
 
 
 def test_plan_from_saved_pods(command):

@@ -151,7 +151,7 @@ def command(
     """  # fmt: skip
     if from_pending + (demand is not None) + (defragment is not None) != 1:
         raise click.UsageError(
-            "no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
+            "give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
         )
     of_cluster = from_pending and not (products or node_files or sources or parted)
     how = _how(yes=yes, allowed=apply and of_cluster and output.form == "table") if apply or yes else None
@@ -177,7 +177,7 @@ def command(
         code, changed = _print_pending(pending, ask, output, fill=not leave_rest)
         return code | (apply_plan(changed, cluster, how) if how and changed else 0)
     wanted = pending.demand.all if pending else _read_demand(demand or "")
-    if not wanted:
+    if not wanted and not output.is_document:
         return 0
     inventory = Inventory(is_any_gpu, mig_manager=configs)
     places, given = node_cards(inventory, node_files, keep=keep) if node_files else ([], [])
@@ -241,11 +241,11 @@ def _print_pending(
     pending: Pending, ask: Callable[..., Question], output: Output, *, fill: bool
 ) -> tuple[int, Sequence[NodeChange]]:
     """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it. The exit code, and what changes."""
-    if not pending.demand.all:
+    if not pending.demand.all and not output.is_document:
         return 0, ()
     cards = pending.cards()
     warn(*cards.skipped)
-    if not cards.cards:
+    if pending.demand.all and not cards.cards:
         raise InvalidInput("no node has cards that could be cut; give cards: --product H200 --cards 4")
     warn(*explain_waiting(pending.waiting))
     if not pending.waiting.wanted and output.form == "table":
@@ -270,12 +270,15 @@ def _print_pending(
 
 def _read_demand(argument: str) -> dict[MigProfile, int]:
     where, text = read_text(argument)
-    if looks_like_counts(text):
-        return read_counts(text, where, _MOST_DEMAND)
-    document = yaml.load(text, where)
-    if not isinstance(document, dict):
-        raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them")
-    return read_counts(" ".join(f"{name}={count}" for name, count in document.items()), where, _MOST_DEMAND)
+    if not looks_like_counts(text):
+        document = yaml.load(text, where)
+        if not isinstance(document, dict):
+            raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them")
+        text = " ".join(f"{name}={count}" for name, count in document.items())
+    found = read_counts(text, where, _MOST_DEMAND)
+    if not found:
+        warn("the demand is empty: no layout is needed")
+    return found
 
 
 def _needed(places: list[NodeCards], found: Plan) -> tuple[list[NodeCards], Plan]:

@@ -15,7 +15,7 @@ from tessera.core.planning.configurations import PlanChanges, parted_entries
 from tessera.core.planning.demand import Demand
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
-from tessera.core.planning.summary import counted, explain_advice, explain_plan, in_words
+from tessera.core.planning.summary import counted, explain_advice, explain_plan, explain_served, in_words
 from tessera.core.planning.waiting import DemandGroup, PlanEffect, WaitingGroups
 from tessera.core.text import first_of, nodes_named
 from tessera.inventory.defragment import Defragmentation, PodMove
@@ -46,6 +46,8 @@ class More:
 def print_plan(changes: PlanChanges, places: Sequence[NodeCards], output: Output, more: More) -> int:
     """Print a plan as it was asked for; exit code 1 when it leaves some of the demand out."""
     places = [place for place in places if place.cards]
+    if changes.plan.left_out and not output.is_document and output.form != "table":
+        warn(*explain_served(changes.plan))  # layouts do not say what they do not serve
     output.show(lambda: document(changes, places, more), lambda _: DRAWN[output.form](changes, places, more))
     return int(bool(changes.plan.left_out))
 

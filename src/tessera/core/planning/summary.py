@@ -22,26 +22,8 @@ _NOUNS: Final = {False: "waiting pod", True: "rejected pod"}  # by whether they 
 def explain_plan(changes: PlanChanges) -> list[str]:
     """What fits, whether more could, what is left out and why, what goes and comes, what is not needed."""
     plan = changes.plan
-    asked, served, used = sum(plan.demand.values()), sum(plan.served.values()), set(plan.used)
-    where = f"{len(used)} of {number_of(len(plan.cards), 'card')}"
-    if plan.left_out:
-        measure = "devices" if plan.objective is Objective.DEVICES else "memory"
-        limit = f"no plan serves more {measure}"
-        if plan.gaps[0]:
-            unit = "" if plan.objective is Objective.DEVICES else "GB of "
-            limit = f"at most {plan.gaps[0]} {unit}{measure} more could be served"
-        fit = "fits" if served == 1 else "fit"
-        on = f", on {where}" if plan.cards else ""
-        sentences = [f"{served} of {number_of(asked, 'device')} {fit}{on}; {limit}"]
-    else:
-        what = "the one device fits" if asked == 1 else f"all {asked} devices fit"
-        sentences = [f"{what} on {where}; {_fewest(plan)}"]
-    sentences += [
-        f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
-    ]
-    if plan.left_out and plan.fixed:
-        sentences.append(f"not cut: {number_of(len(plan.fixed), 'card')}, because what is there must stay")
-    sentences += explain_changes(changes)
+    used = set(plan.used)
+    sentences = [*explain_served(plan), *explain_changes(changes)]
     spare = [
         number
         for number, card in enumerate(plan.cards)
@@ -50,6 +32,29 @@ def explain_plan(changes: PlanChanges) -> list[str]:
     if spare:
         noun = "empty card" if all(plan.present[number] for number in spare) else "card"
         sentences.append(f"not needed: {number_of(len(spare), noun) if plan.named else named_cards(spare)}")
+    return sentences
+
+
+def explain_served(plan: Plan) -> list[str]:
+    """What fits, whether more could, what is left out and why."""
+    asked, served = sum(plan.demand.values()), sum(plan.served.values())
+    where = f"{len(set(plan.used))} of {number_of(len(plan.cards), 'card')}"
+    if not plan.left_out:
+        what = "the one device fits" if asked == 1 else f"all {asked} devices fit"
+        return [f"{what} on {where}; {_fewest(plan)}"]
+    measure = "devices" if plan.objective is Objective.DEVICES else "memory"
+    limit = f"no plan serves more {measure}"
+    if plan.gaps[0]:
+        unit = "" if plan.objective is Objective.DEVICES else "GB of "
+        limit = f"at most {plan.gaps[0]} {unit}{measure} more could be served"
+    fit = "fits" if served == 1 else "fit"
+    on = f", on {where}" if plan.cards else ""
+    sentences = [f"{served} of {number_of(asked, 'device')} {fit}{on}; {limit}"]
+    sentences += [
+        f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
+    ]
+    if plan.fixed:
+        sentences.append(f"not cut: {number_of(len(plan.fixed), 'card')}, because what is there must stay")
     return sentences
 
 
