@@ -170,6 +170,22 @@ async def test_extended_resources(classes: Any, slices: Any, claims: Any, answer
 
 
 @pytest.mark.parametrize(
+    ("stands_for", "has"),
+    [(MIG + "2g.20gb", "1 × 2g.20gb"), ("", f"1 × deviceclass.resource.kubernetes.io/{TWO}")],
+)
+async def test_what_a_node_has_instead(stands_for: str, has: str):
+    """A device is counted once: by the name of its class only where it has no other."""
+    objects = {
+        kinds.NODES: [node("a", {})],
+        kinds.PODS: [pod("p", {"3g.30gb": 1})],
+        CLASSES: [device_class(stands_for=stands_for)],
+        kinds.RESOURCE_SLICES: [devices("2g.20gb")],
+    }
+    found = await why("p", objects)
+    assert [one.reason for one in found.nodes] == [f"no 3g.30gb; it has {has}"]
+
+
+@pytest.mark.parametrize(
     ("labels", "slices", "answer"),
     [
         ({"tessera.dev/devices": "dra"}, [], f"no node offers 1 × 2g.20gb; no ResourceSlice has a device of class {TWO}, which stands for it; the DRA driver of node a is unavailable: no pod of it runs there"),

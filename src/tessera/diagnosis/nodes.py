@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.core.devices.capacity import NodeUse
+from tessera.core.dra.slices import IMPLICIT_PREFIX
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_not_selected
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
@@ -145,7 +146,7 @@ class ObservedNode:
                 lack, reason = self._without(resource, count)
                 yield Shortage(lack, reason, resource, _ONE.with_value(free), _ONE.with_value(has))
         if not self.known and gpus:
-            yield Shortage(Lack.UNKNOWN, f"has {counted(self.has)}; who holds them could not be read")
+            yield Shortage(Lack.UNKNOWN, f"has {self._words()}; who holds them could not be read")
         for resource, need in asks.items():
             usage = self.use.resources.get(resource)
             if resource in gpus or (usage is None and resource in {*STATED_BY_EVERY_NODE, PODS}):
@@ -207,8 +208,14 @@ class ObservedNode:
             return Lack.LAYOUT_FAILED, f"no {count} × {name}; its layout failed: {layout.reason or by}"
         if has:
             return Lack.TOO_FEW, f"{name}: it has {has}, the pod needs {count} on one node"
-        others = {one: n for one, n in self.has.items() if n}
-        return Lack.MISSING, f"no {name}; it has {counted(others)}" if others else "no GPU"
+        others = self._words()
+        return Lack.MISSING, f"no {name}; it has {others}" if others else "no GPU"
+
+    def _words(self) -> str:
+        """What it has, in words. A device goes by the name of its DeviceClass too: that is left out where others are known."""
+        some = {resource: number for resource, number in self.has.items() if number}
+        named = {one: number for one, number in some.items() if not one.startswith(IMPLICIT_PREFIX)}
+        return counted(named or some)
 
 
 def why_closed(pod: Pod, node: Node) -> str:
