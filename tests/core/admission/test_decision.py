@@ -399,6 +399,17 @@ def test_limits_are_complete_before_keys_are_merged(requests, limits):
     assert after == {("requests", MIG + "1g.10gb"): two, ("limits", MIG + "1g.10gb"): two}
 
 
+def test_what_was_injected_before():
+    """A pod that has all that its rule gives stays as it is, and is not said to be injected."""
+    rules = (
+        "injection: {resourceMap: {V100: {nvidia.com/gpu: {resourceList: [{name: cpu, coefficient: 4}]}}}}"
+    )
+    four = Container("main", amounts({"gpu": 1, "cpu": 4}), amounts({"gpu": 1, "cpu": 4}))
+    decision = decided(pod(four, annotations=V100), node("n", gpu=1), rules=rules)
+    assert isinstance(decision, Allowed)
+    assert decision.reason == "has the resources of GPU type V100 per gpu already"
+
+
 def test_names_with_a_plus():
     """`+` may stand in no resource's name: nothing is done, not even a limit added, and the right name is told."""
     plus = amounts({MIG + "1g.10gb+me": 1})

@@ -279,7 +279,10 @@ def _inject(pod: Pod, view: ClusterView, policy: Policy) -> _Stage | Denied:
         return Denied(outcome.reason, outcome.message)
     if not isinstance(outcome, injection.Injected):
         return _Stage(pod, warnings=outcome.warnings)
-    reason = f"resources of GPU type {outcome.gpu_type} injected per {short(outcome.resource)}"
+    gpu_type, gpu = outcome.gpu_type, short(outcome.resource)
+    reason = f"resources of GPU type {gpu_type} injected per {gpu}"
+    if outcome.pod is pod:  # it was injected at an earlier admission
+        reason = f"has the resources of GPU type {gpu_type} per {gpu} already"
     return _Stage(
         outcome.pod,
         reason,
