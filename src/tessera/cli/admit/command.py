@@ -241,11 +241,13 @@ def _print(results: list[Admitted], offers: Offers, used: UsedPolicy, output: Ou
 
 
 def _report(results: list[Admitted]) -> None:
-    """Warnings and rejections, as kubectl would print them."""
+    """Warnings and rejections, as kubectl would print them; warnings name their pod where there are several."""
+    several = sum(len(one.reviewed) for one in results) > 1
     for one in results:
         for place, reviewed in one.reviewed.items():
             decision = reviewed.decision
             if isinstance(decision, Denied):
                 warn(f"{one.title_at(place)}: rejected: {decision.message}")
                 continue
-            warn(*(f"Warning: {warning}" for warning in decision.warnings))
+            whose = f"{one.title_at(place)}: " if several else ""
+            warn(*(f"Warning: {whose}{warning}" for warning in decision.warnings))
