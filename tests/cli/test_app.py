@@ -90,6 +90,14 @@ def test_a_group_without_a_command(capsys, words):
     assert capsys.readouterr() == ("", text)
 
 
+@pytest.mark.parametrize("words", [[], ["mig"], ["config"], ["certs"]])
+def test_a_group_lists_whole_sentences(capsys, words):
+    """What a command does is said to the end, not cut where a line is full."""
+    assert run([*words, "--help"]) == 0
+    _, listed = capsys.readouterr().out.split("Commands:\n")
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(capsys, shell):
     """Completion scripts for the usual shells."""

@@ -58,7 +58,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Maintain the authority and the caBundle, until stopped.")
 @option(
     "--metrics-listen HOST:PORT",
     "The address for /metrics and probes over plain HTTP, or `none`.",
@@ -96,7 +96,7 @@ def run(
     return 0
 
 
-@command.command()
+@command.command(short_help="Show the authorities, and which of them the API servers trust.")
 @output_option("table")
 @no_headers_option
 @option(

@@ -17,7 +17,7 @@ def command() -> None:
     """Check the configuration file, print an example or its schema."""
 
 
-@command.command()
+@command.command(short_help="Check FILE and report every error in it.")
 @click.argument("file", metavar="FILE", shell_complete=completing.files)
 def check(file: str) -> int:
     """Check FILE (`-` for standard input) and report every error in it.
