@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tessera.cli.app import run
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.mig import documents as mig
 from tessera.rollout.attempt import Attempt
@@ -59,6 +60,18 @@ def apply(served, command, monkeypatch):
 
 def written(cluster, name):
     return cluster.node(name)["metadata"].get("annotations", {}).get("run.ai/mig.config")
+
+
+def test_a_reader_that_leaves(apply, monkeypatch):
+    """`mig apply --yes 2>&1 | head` changes the nodes all the same: what it does does not depend on who reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["mig", "apply", "--kubeconfig", str(apply.cluster.kubeconfig), "1g.10gb=2", "gpu-0", "--yes"]
+    with os.fdopen(writing, "w", encoding="utf-8") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        monkeypatch.setattr(sys, "stderr", nobody)
+        assert run(words) == 0
+    assert mig.read(written(apply.cluster, "gpu-0") or "") == mig.read(SMALL)
 
 
 def test_apply(apply):

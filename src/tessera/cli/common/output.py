@@ -6,10 +6,11 @@ documents in the same forms: JSON, YAML, and kubectl's JSONPath templates.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partialmethod
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial, partialmethod
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tessera.cli.common.jsonpath import JsonPathTemplate
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _DOCUMENTS: Final = ("json", "yaml")
 _JSONPATH: Final = "jsonpath="
@@ -76,6 +78,41 @@ def warn(*lines: str) -> None:
     """Print lines on standard error."""
     for line in lines:
         click.echo(line, err=True)
+
+
+class _Lenient:
+    """A stream whose reader may leave: what is printed then goes nowhere."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._tried(partial(self._stream.write, text)) or 0
+
+    def flush(self) -> None:
+        self._tried(self._stream.flush)
+
+    def _tried(self, print_: Callable[[], T]) -> T | None:
+        try:
+            return print_()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            return None
+
+
+@contextmanager
+def whoever_reads() -> Iterator[None]:
+    """What is done meanwhile goes on although the reader of its output has left (`… | head`): for commands that change a cluster."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast("TextIO", _Lenient(one)) for one in streams)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout, sys.stderr = streams
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
 from tessera.cli.common.cluster import ClusterChoice
-from tessera.cli.common.output import Style, echo, warn
+from tessera.cli.common.output import Style, echo, warn, whoever_reads
 from tessera.core.kubernetes.resources import short
 from tessera.core.planning.changes import NodeChange
 from tessera.core.text import counts_in_words, first_of, number_of
@@ -66,7 +67,12 @@ def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: ApplyOpt
 
 
 def apply_changes(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
-    """Show what would change, ask, and do it; the exit code."""
+    """Show what would change, ask, and do it; the exit code. With `--yes` nobody need read what is shown."""
+    with whoever_reads() if how.yes else nullcontext():
+        return _apply(found, cluster, how)
+
+
+def _apply(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
     warn(*found.warnings)
     echo(_describe(found, how, Style.of(sys.stdout)))
     manager, refused = found.manager, any(change.refused for change in found.changes)
@@ -89,7 +95,8 @@ def apply_changes(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> 
         warn("nothing was changed")
         return 1
     try:
-        return cluster.run(lambda client: _roll_out(client, found, how))
+        with whoever_reads():
+            return cluster.run(lambda client: _roll_out(client, found, how))
     except Signalled:
         raise KeyboardInterrupt from None
 

@@ -1,6 +1,7 @@
 """`tessera mig plan`: how to cut cards for a demand."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -11,7 +12,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
-from tessera.cli.common.output import Output, output_option, warn
+from tessera.cli.common.output import Output, output_option, warn, whoever_reads
 from tessera.cli.common.reading import files_option, read_inventory
 from tessera.cli.mig.applying import ApplyOptions, apply_plan
 from tessera.cli.mig.plan_cards import node_cards, product_cards
@@ -174,7 +175,8 @@ def command(
     ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
     pending = _pending(cluster, sources, selector, since, configs) if from_pending else None
     if pending and not products and not node_files:
-        code, changed = _print_pending(pending, ask, output, fill=not leave_rest)
+        with whoever_reads() if how and how.yes else nullcontext():
+            code, changed = _print_pending(pending, ask, output, fill=not leave_rest)
         return code | (apply_plan(changed, cluster, how) if how and changed else 0)
     wanted = pending.demand.all if pending else _read_demand(demand or "")
     if not wanted and not output.is_document:
