@@ -125,6 +125,18 @@ def test_drain(roll_out):
     assert [one.key[1] for one in pods] == ["other"]
 
 
+def test_a_pod_of_a_daemonset_is_not_evicted(roll_out):
+    """Its DaemonSet would make it again on the cordoned node: it is waited for, and named."""
+    train = pod("train", "gpu-0", MIG + "2g.20gb")
+    owner = {"kind": "DaemonSet", "name": "train", "uid": "1", "apiVersion": "apps/v1", "controller": True}
+    train["metadata"]["ownerReferences"] = [owner]
+    roll_out.cluster.add(train)
+    result, reason = roll_out("gpu-0", drain=True, seconds=0.5).ended["gpu-0"]
+    assert result == "refused"
+    assert reason.endswith("default/train is not evicted: DaemonSet train would make it again here")
+    assert len(roll_out.cluster.call(lambda: roll_out.cluster.server.store.list(PODS))) == 1
+
+
 def test_pods_that_do_not_let_go(roll_out):
     """Without a drain they are waited for; after its time the node is uncordoned as it was, and the next node has its turn."""
     roll_out.cluster.add(pod("train", "gpu-0", MIG + "2g.20gb"))

@@ -98,6 +98,9 @@ class Carrier:
             found = decode_pod(await self._client.get(path_of("v1", "pods", namespace=namespace, name=name)))
             if found.spec.node_name != node or found.metadata.deletion_timestamp:
                 return ""
+            owner = found.metadata.controller
+            if owner is not None and owner.kind == "DaemonSet":  # which heeds no cordon
+                return f"{pod} is not evicted: DaemonSet {owner.name} would make it again here"
             self._fence()
             # no successor of its name
             await evict(self._client, namespace, name, {"uid": found.metadata.uid})
