@@ -65,6 +65,20 @@ def test_a_leader_that_begins_does_not_say_that_it_knows_nothing(monkeypatch):
     asyncio.run(main())
 
 
+def test_a_limit_for_what_no_card_can_have():
+    """A slip in a profile's name protects nothing: the summary names it."""
+
+    async def main():
+        async with cluster("gpu-0", document=auto(minimum={"2g.20gb": 1, "9g.999gb": 1})) as one:
+            one.lead("one")
+            await one.until(lambda: said(one).get("summary"))
+            assert said(one)["summary"] == (
+                "Nothing is wanted that is not there; no card can have 9g.999gb, of minimum or maximum."
+            )
+
+    asyncio.run(main())
+
+
 def test_a_dry_run_says_what_it_would_do_and_changes_nothing():
     """The status has the demand, the cards, what they would serve and take, and why; an Event says it once. Without the dry run it is done."""
 

@@ -9,11 +9,13 @@ from tessera.controller.layouts.auto.limits import careful
 from tessera.controller.layouts.auto.memory import stored_cuts
 from tessera.controller.layouts.plan import SeenNode, owners
 from tessera.core.autopilot.propose import propose
-from tessera.core.autopilot.values import Cut, Past, Proposal, Recut, Want
+from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Recut, Want
 from tessera.core.mig.profile import MigProfile
+from tessera.core.text import first_of
 from tessera.inventory.demand.wants import Situation
 from tessera.protocol.mig.miglayout import MigLayout
 
+_MOST_NAMED: Final = 3  # profiles that are named; more are counted
 _CATCHES_UP: Final = 60.0  # seconds after a re-cut in which what is seen of its node may be out of date
 
 
@@ -26,7 +28,7 @@ class Look:
     under_way: frozenset[str]  # nodes on which re-cuts were under way
     proposal: Proposal = field(default_factory=Proposal)
     unknown: Mapping[str, str] = field(default_factory=dict)  # nodes whose layout is not known, and why
-    unseen: str = ""  # what could not be read
+    unseen: str = ""  # what could not be read, or means nothing
     error: Exception | None = None  # why nothing could be decided
     begun: set[str] = field(default_factory=set)  # nodes that were begun by it: the next look decides again
 
@@ -64,6 +66,7 @@ class Question:
             queues = frozenset[int]().union(*{one.queues for one in supply})
             try:
                 past, limits = self.past[layout.uid], layout.spec.autopilot.limits
+                unseen = "; ".join(one for one in (seen.unseen, _unknown(limits, supply)) if one)
                 changed = {one.node for one in past.cuts if self.now - one.at < _CATCHES_UP}
                 limits = careful(limits, mine, seen.cards, changed)
                 wanted = [one for one in wants if one.queue in queues]
@@ -72,7 +75,7 @@ class Question:
                 looks[layout.uid] = Look(layout.metadata.generation, cuts, under_way, error=error)
                 continue
             looks[layout.uid] = Look(
-                layout.metadata.generation, cuts, under_way, proposal, seen.unknown, seen.unseen
+                layout.metadata.generation, cuts, under_way, proposal, seen.unknown, unseen
             )
             if not layout.spec.autopilot.dry_run:
                 wants = list(_less(wants, queues, proposal.recuts))
@@ -86,6 +89,16 @@ def rollouts_of(layout: MigLayout, nodes: Iterable[SeenNode]) -> frozenset[str]:
         for one in nodes
         if one.unreadable or (one.record is not None and one.record.owner.uid == layout.uid)
     )
+
+
+def _unknown(limits: Limits, cards: Iterable[CardSupply]) -> str:
+    """Which profiles of the limits no card can have: a slip there would protect nothing, without a word."""
+    products = {one.layout.product for one in cards}
+    if not products:
+        return ""
+    named = sorted({*limits.minimum, *limits.maximum})
+    names = [str(one) for one in named if not any(product.shape(one) for product in products)]
+    return f"no card can have {first_of(names, _MOST_NAMED)}, of minimum or maximum" if names else ""
 
 
 def _used(seen: Situation, nodes: Iterable[SeenNode]) -> Mapping[MigProfile, int] | None:
