@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.core.autopilot.forecast import lacking
 from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.values import CardSupply, Cut, Kind, Levels, Limits, Past, Proposal, Want, Why
 from tessera.core.mig.layout import CardLayout
@@ -231,12 +232,21 @@ def test_laws(given_: tuple[list[Want], list[CardSupply], Past, Limits]) -> None
 def test_what_mig_manager_cuts_stays() -> None:
     """mig-manager cuts a card again only once all of it is idle: no card goes for one young pod, where large devices have been wanted."""
     busy = [card(number, *[P1] * 7, held=7, way=Way.MIG_MANAGER) for number in range(4)]
-    day = {str(P4): (2.0, 5.0), str(P3): (2.0, 5.0), str(P1): (28.0, 785.0)}
+    day = {str(P4): (2.0, 5.0), str(P3): (2.0, 5.0), str(P1): (24.0, 577.0)}
     idle = card(9, P4, P3, way=Way.MIG_MANAGER)
     proposal = propose([want(P1, 99.0)], [*busy, idle], Past(99.0, day), Limits(), 100.0)
     assert (proposal.recuts, whys(proposal)) == ((), [(P1, 1, Why.NOT_WORTH_IT)])
     many = propose([want(P1, 99.0)] * 8, [*busy, idle], Past(99.0, day), Limits(), 100.0)
     assert [one.after.counts for one in many.recuts] == [{P1: 4, P3: 1}], "what stays is cut for both"
+
+
+def test_a_quiet_day_is_no_promise() -> None:
+    """What mig-manager cuts stays for longer than demand is remembered: then demand varies at least as that of independent pods."""
+    steady = 5.0, 25.1, 0.0
+    assert lacking(steady, 8) < 0.001
+    assert lacking(steady, 8, for_long=True) > 0.05
+    bursts = 5.0, 61.0, 0.0  # more than independent pods
+    assert lacking(bursts, 8, for_long=True) == lacking(bursts, 8)
 
 
 def test_nothing_is_cut_for_pods_that_cannot_go_there() -> None:

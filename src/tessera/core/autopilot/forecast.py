@@ -54,10 +54,13 @@ def profiles_in(levels: Levels) -> list[MigProfile]:
     return found
 
 
-def lacking(level: Level, count: float) -> float:
-    """How many devices are expected to be lacking at a time, where there are so many. Demand is taken to be normally distributed."""
+def lacking(level: Level, count: float, *, for_long: bool = False) -> float:
+    """How many devices are expected to be lacking at a time, where there are so many. Demand is taken to be normally distributed.
+
+    `for_long`: for longer than is remembered. Then demand varies at least as that of independent pods.
+    """
     mean, square, _ = level
-    spread = sqrt(max(square - mean * mean, _CERTAIN**2))
+    spread = sqrt(max(square - mean * mean, _CERTAIN**2, mean if for_long else 0.0))
     far = (count - mean) / spread
     return spread * exp(-far * far / 2) / sqrt(2 * pi) - (count - mean) * erfc(far / sqrt(2)) / 2
 

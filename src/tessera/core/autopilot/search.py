@@ -63,7 +63,7 @@ class Search:
         self.levels = forecast.remembered(past.levels, in_use, waits, passed)
         self.profiles: Profiles = tuple(self.demand)
         self._within = self._groups.within(self.profiles)
-        self._lacking_with: dict[tuple[MigProfile, int], float] = {}
+        self._lacking_with: dict[tuple[MigProfile, int, bool], float] = {}
 
     def group(self, card: CardSupply) -> Group:
         """The cards that are like this one."""
@@ -114,10 +114,13 @@ class Search:
         reached = {profile: more for profile, old in group.within.items() if (more := then[profile] - old)}
         cost = _WHOLE if not group.layout.mig_enabled else 0.0
         helps = {one: self.helps(one, group) for one in group.profiles}
+        stays = group.way is Way.MIG_MANAGER
         stock = sum(
-            self._lacking(one, self.there[one], more) for one, more in option.change.items() if helps[one]
+            self._lacking(one, self.there[one], more, for_long=stays)
+            for one, more in option.change.items()
+            if helps[one]
         )
-        if group.way is Way.MIG_MANAGER:
+        if stays:
             cost += _STAYS * stock
         else:
             cost += _IDLE * stock
@@ -206,15 +209,15 @@ class Search:
             for number, index in enumerate(some)
         )
 
-    def _lacking(self, profile: MigProfile, count: int, more: int) -> float:
+    def _lacking(self, profile: MigProfile, count: int, more: int, *, for_long: bool = False) -> float:
         """How many devices more are expected to be lacking at a time, with so many more than now."""
-        return self._lacking_at(profile, count + more) - self._lacking_at(profile, count)
+        return self._lacking_at(profile, count + more, for_long) - self._lacking_at(profile, count, for_long)
 
-    def _lacking_at(self, profile: MigProfile, count: int) -> float:
-        found = self._lacking_with.get((profile, count))
+    def _lacking_at(self, profile: MigProfile, count: int, for_long: bool) -> float:
+        found = self._lacking_with.get((profile, count, for_long))
         if found is None:
-            found = forecast.lacking(self.levels[str(profile)], count)
-            self._lacking_with[profile, count] = found
+            found = forecast.lacking(self.levels[str(profile)], count, for_long=for_long)
+            self._lacking_with[profile, count, for_long] = found
         return found
 
 
