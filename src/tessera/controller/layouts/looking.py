@@ -99,9 +99,8 @@ class Looking:
             missing = self._demand.missing()
         if missing:
             pilot.looks.clear()
-        pilot.missing = (
-            "" if self._demand.is_beginning() else missing
-        )  # what was said last stands for a moment
+        # what was said last stands for a moment
+        pilot.missing = "" if self._demand.is_beginning() else missing
 
     def _complain(self, layouts: Iterable[MigLayout], looks: Mapping[str, Look]) -> None:
         """Of some what an earlier leader remembered cannot be read; for some nothing could be decided."""

@@ -265,9 +265,8 @@ class NodeRollouts:
         one = self._state.refresh_node(seen.node)
         if one.unreadable:
             return False
-        if (
-            one.record is not None
-        ):  # of another one: who would still cordon it by this slot has seen it as it was before
+        if one.record is not None:
+            # of another one: who would still cordon it by this slot has seen it as it was before
             return one.record.owner.uid != layout.uid
         owner = Owner(layout.name, layout.uid)
         after = await self._carrier.write(seen, fence_off(seen, owner, self._time.now()))

@@ -70,9 +70,8 @@ class LayoutPlan:
 
     layout: MigLayout
     states: dict[str, tuple[State, str]] = field(default_factory=dict)  # by node, with the reason
-    leaving: dict[str, str] = field(
-        default_factory=dict
-    )  # nodes that it does not keep any more, whose rollout it sees through: what that waits for
+    # nodes that it does not keep any more, whose rollout it sees through: what that waits for
+    leaving: dict[str, str] = field(default_factory=dict)
     begin: list[str] = field(default_factory=list)  # nodes that may begin, once they have a slot
     unused: list[str] = field(
         default_factory=list
