@@ -26,7 +26,7 @@ from tessera.simulation.days.figures import MIXES
 from tessera.simulation.days.layouts import fitted
 from tessera.simulation.days.tasks import Demand
 from tessera.simulation.recuts.autopilot import Autopilot, limits_for
-from tessera.simulation.recuts.bounds import free_cutting, no_mig
+from tessera.simulation.recuts.bounds import free_cutting, moving, no_mig
 from tessera.simulation.recuts.nos import Nos
 from tessera.simulation.recuts.outcome import Outcome
 from tessera.simulation.recuts.play import Idle, play
@@ -49,6 +49,7 @@ KEPT: Final = "the layout at the start, never cut"
 NOS: Final = "nos's rule"
 FREE: Final = "free re-cutting, greedy"
 FREE_KEPT: Final = "free re-cutting that keeps a 4g"
+MOVING: Final = "free re-cutting, pods move for nothing"
 NO_MIG: Final = "no MIG"
 
 POOLED: Final = "minutes waited, mean of all seeds"
@@ -116,6 +117,7 @@ PLAYED: Final[Mapping[str, Callable[[Case, int], Outcome]]] = {
     NOS: lambda case, seed: play(case.demand.tasks(seed), Pool(case.fitted), Nos()),
     FREE: lambda case, seed: free_cutting(case.demand.tasks(seed), case.cards),
     FREE_KEPT: lambda case, seed: free_cutting(case.demand.tasks(seed), case.cards, kept=1),
+    MOVING: lambda case, seed: moving(case.demand.tasks(seed), case.cards),
     NO_MIG: lambda case, seed: no_mig(case.demand.tasks(seed), case.cards),
 }  # fmt: skip
 _BY_POLICY: Final = (OURS, MANAGER, BLIND, CORDONED, UNCUT, FREE_CARDS)

@@ -27,6 +27,7 @@ _CHECKS: Final = {
     autopilot.FREE_CARDS: "the same, re-cut for nothing, without limits",
     autopilot.FREE: "free re-cutting",
     autopilot.FREE_KEPT: "the same, one 4g kept from smaller tasks",
+    autopilot.MOVING: "the same, pods move for nothing",
 }
 _BESIDES: Final = (
     autopilot.P95,

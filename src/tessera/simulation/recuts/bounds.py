@@ -5,11 +5,12 @@ from functools import cache
 from typing import Final
 
 from tessera.core.mig.placement import Instance
+from tessera.core.planning.changes import Way
 from tessera.simulation.days.layouts import PROFILES
-from tessera.simulation.days.tasks import Task
+from tessera.simulation.days.tasks import SLICES, Task
 from tessera.simulation.recuts.outcome import AFTER, Outcome
 from tessera.simulation.recuts.play import Idle, play
-from tessera.simulation.recuts.pool import PLACES, Card, Pool
+from tessera.simulation.recuts.pool import PLACES, SIZE_OF, Card, Pool
 from tessera.simulation.recuts.static import serve
 
 _LARGEST: Final = max(PROFILES)
@@ -26,6 +27,42 @@ def free_cutting(tasks: Sequence[Task], cards: int, kept: int = 0) -> Outcome:
     Greedy, so no proof of what is possible: the oldest task that fits anywhere starts, where it takes least of the room that others could use.
     """
     return play(tasks, FreePool(cards, kept), Idle())
+
+
+def moving(tasks: Sequence[Task], cards: int) -> Outcome:
+    """Cards are cut for nothing, and pods move for nothing: a task starts as soon as enough slices are free, wherever they lie."""
+    return play(tasks, MovingPool(cards), Idle())
+
+
+class MovingPool(Pool):
+    """Slices that lie nowhere: only how many are free counts."""
+
+    def __init__(self, cards: int) -> None:
+        super().__init__([()] * cards)
+        self._all = _Slices(cards * SLICES)
+
+    def helped(self, size: int) -> Sequence[int]:
+        return tuple(PROFILES)
+
+    def take(self, size: int) -> tuple[Card, Instance] | None:
+        return (self._all, self._all.take(size)) if size <= self._all.left else None
+
+
+class _Slices(Card):
+    """All slices of all cards."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, number: int) -> None:
+        super().__init__(0, (), Way.ANNOTATION)
+        self.left = number
+
+    def take(self, size: int) -> Instance:
+        self.left -= size
+        return PLACES[size][0]
+
+    def give_back(self, one: Instance) -> None:
+        self.left += SIZE_OF[one.profile]
 
 
 class FreePool(Pool):
