@@ -93,7 +93,7 @@ class Replicas:
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Everything from one side to the other, until one of them has hung up."""
     try:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: `_hang_up` has ended this side
             while data := await reader.read(65536):
                 writer.write(data)
                 await writer.drain()

@@ -138,6 +138,16 @@ def decided(webhooks: Sequence[Webhook], namespace: str) -> list[Counter[str]]:
     return [Counter(str(line["decision"]) for line in each) for each in decisions(webhooks, namespace)]
 
 
+def all_decided(cluster: Client, webhooks: Sequence[Webhook], namespace: str) -> list[Counter[str]]:
+    """The same, when the logs have every pod: a webhook writes its log a moment after it has answered."""
+
+    def logged() -> list[Counter[str]] | None:
+        found = decided(webhooks, namespace)
+        return found if sum(one.total() for one in found) >= PODS else None
+
+    return cluster.wait(logged, what=f"{PODS} decisions in the logs")
+
+
 def known_to_be_taken(webhooks: Sequence[Webhook], namespace: str) -> list[Object]:
     """Replacements by which a webhook gave more than all 1g, with its own and with those that others gave a second before."""
     given = [
@@ -178,7 +188,8 @@ def test_one_replica_gives_what_is_free(world: World, namespace: str, slices: No
     assert at_once(world.cluster, pods_path(namespace), burst()) == []
     assert settled(world.cluster, namespace) == {(TWO, True): 8, (ONE, True): 20, (TWO, False): 2}
     assert smaller_for_a_minimum(world.cluster, namespace) == []
-    assert decided(world.webhooks, namespace) == [Counter(patched=20, unchanged=10), Counter(), Counter()]
+    each = all_decided(world.cluster, world.webhooks, namespace)
+    assert each == [Counter(patched=20, unchanged=10), Counter(), Counter()]
     assert all(MARK in one["metadata"]["annotations"] for one in pods(world.cluster, namespace).values())
 
 
@@ -189,7 +200,7 @@ def test_three_replicas_give_nothing_that_they_know_is_taken(
     world.address.use(*world.webhooks)
     assert at_once(world.cluster, pods_path(namespace), burst()) == []
     found = settled(world.cluster, namespace)
-    each = decided(world.webhooks, namespace)
+    each = all_decided(world.cluster, world.webhooks, namespace)
     print(found, each)
     replaced = found[ONE, True] + found[ONE, False]
     assert found[TWO, True] == ALL[TWO]
