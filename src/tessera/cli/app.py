@@ -36,7 +36,10 @@ COMMANDS: Final[Table] = {
         "dra_driver:command",
         "Offer a node's devices to the scheduler, prepare claims for the kubelet.",
     ),
-    "controller": ("controller:command", "Make the templates of claims that the webhook has put into pods."),
+    "controller": (
+        "controller:command",
+        "Keep MIG layouts, make the templates of claims, evict pods that wait too long.",
+    ),
     "dashboard": ("dashboard:command", "Show a cluster's GPUs in the browser, live."),
     "demo": ("demo.command:command", "See what Tessera does, story by story."),
     "config": ("config:command", "Check the configuration file, print an example or its schema."),
