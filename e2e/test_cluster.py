@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from e2e.cluster import (
     ApiError,
     Client,
     Cluster,
+    ClusterError,
     ClusterWithNode,
     Folder,
     KubectlError,
@@ -237,6 +239,17 @@ def test_kubelet_restart_leaves_pods_alone(cluster_with_node: ClusterWithNode, n
     started = [pod["status"]["containerStatuses"][0]["containerID"] for pod in (before, after)]
     assert started[0] == started[1]
     assert cluster.kubectl("logs", "busybox", "-n", node_namespace) == "hello from busybox\n"
+
+
+def test_what_ends_is_named_and_starts_again(cluster_with_node: ClusterWithNode) -> None:
+    """A kubelet that dies in one test fails that one, and the next test finds it at work."""
+    cluster = cluster_with_node
+    cluster.signal("kubelet", signal.SIGKILL)
+    cluster.wait(lambda: not cluster.runs("kubelet"), what="the kubelet's end")
+    with pytest.raises(ClusterError, match=r"^kubelet had ended: started again for the next test$"):
+        cluster.settle()
+    cluster.settle()
+    cluster.wait_for_node(cluster.node_name, schedulable)
 
 
 def test_nothing_is_left_behind(cluster_with_node: ClusterWithNode) -> None:

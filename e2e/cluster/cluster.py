@@ -36,6 +36,7 @@ class Cluster(Client):
         self._owned = owned
         self._api_was_away = False
         self._running: dict[str, Process] = {}
+        self._commands: dict[str, Sequence[str | Path]] = {}  # of every program that was started
         self._programs = programs(self.needs)
         self._plane = ControlPlane(folder.path, self._addresses())
         tls = ssl.create_default_context(cafile=self._plane.authority.files.certificate)
@@ -93,11 +94,25 @@ class Cluster(Client):
         """Send a signal to one of the cluster's programs."""
         self._running[program].signal(number)
 
+    def runs(self, program: str) -> bool:
+        """Whether one of the cluster's programs runs."""
+        return program in self._running and self._running[program].alive
+
     def settle(self) -> None:
-        """See to it that a test finds controllers that are at work: those that lost their API server wait, up to a minute."""
+        """See to it that a test finds every program at work; raises with the names of those that had ended.
+
+        Controllers that lost their API server wait, up to a minute: they start anew.
+        """
+        ended = [name for name in self._commands if not self.runs(name)]
+        for name in ended:
+            self._spawn(name, self._commands[name])
+        if ended:
+            self._wait_for_apiserver()
         if self._api_was_away:
             self._restart_clients()
             self._api_was_away = False
+        if ended:
+            raise ClusterError(f"{' and '.join(ended)} had ended: started again for the next test")
 
     def _restart_clients(self) -> None:
         """Start controllers and scheduler anew."""
@@ -131,6 +146,7 @@ class Cluster(Client):
     def _spawn(self, name: str, command: Sequence[str | Path]) -> None:
         # containerd looks for its shim in the PATH.
         folders = dict.fromkeys(str(path.parent) for path in self._programs.values())
+        self._commands[name] = command
         self._running[name] = start(
             name,
             command,
@@ -201,6 +217,13 @@ class ClusterWithNode(Cluster):
     def start_kubelet(self) -> None:
         """Start the kubelet."""
         self._spawn("kubelet", self._node.kubelet(self._programs["kubelet"], self._kubelet_kubeconfig))
+
+    def settle(self) -> None:
+        """The kubelet also answers again."""
+        try:
+            super().settle()
+        finally:
+            self._until(lambda: self._kubelet_knows(set()), "the kubelet answers")
 
     def _restart_clients(self) -> None:
         """The kubelet too: it would compare what it reports with a node object that is a minute old."""

@@ -38,8 +38,7 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
-        state, started = _stat(self.pid)
-        return started == self.started and state not in {"Z", "X"}
+        return _stat(self.pid)[1] == self.started and _runs(self.pid)
 
     def signal(self, number: int) -> None:
         """Send a signal to it and to the group that it leads; one that has ended already needs none."""
@@ -170,11 +169,14 @@ def _stat(pid: int) -> tuple[str, int]:
 
 def _group_runs(group: int) -> bool:
     """Whether a process group has a member that runs: zombies are left to their parent, which may take its time."""
-    return any(
-        fields[2] == str(group) and fields[0] not in {"Z", "X"}
-        for pid in _pids()
-        if (fields := _stat_fields(pid))
-    )
+    return any(fields[2] == str(group) and _runs(pid) for pid in _pids() if (fields := _stat_fields(pid)))
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs. One whose first thread has ended does until its last one has: it still holds its ports."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return _stat(pid)[0] not in {"Z", "X"} or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    return False
 
 
 def _stat_fields(pid: int) -> list[str]:

@@ -3,11 +3,20 @@
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from e2e.cluster.processes import Process, processes_of, start, stop_all, until
 
 _STUBBORN = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"]
+#: Its first thread ends at once, and so looks like a zombie. The other one ends later.
+_FIRST_THREAD_ENDS = """
+import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(100,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
 
 
 @pytest.fixture
@@ -65,3 +74,17 @@ def test_what_has_ended_is_stopped_already(begin):
     assert not process.alive
     with pytest.raises(ChildProcessError):  # and it was reaped
         os.waitpid(process.pid, os.WNOHANG)
+
+
+def test_a_process_runs_until_its_last_thread_has_ended(begin, tmp_path):
+    """A zombie with other threads still holds its ports, and one that is killed may be one for a while."""
+    process = begin("threads", [sys.executable, "-c", _FIRST_THREAD_ENDS])
+    until(lambda: " Z " in _stat(process), timeout=10, what="its first thread has ended")
+    assert process.alive
+    assert not process._ends_before(0)
+    process.stop()
+    assert not process.alive
+
+
+def _stat(process):
+    return Path(f"/proc/{process.pid}/stat").read_text()
