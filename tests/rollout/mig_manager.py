@@ -77,6 +77,7 @@ class FakeMigManager:
         self.succeeded = False  # before, since its start
         self.on_label = lambda node, config: None
         self.seen: list[tuple[str, str | None]] = []
+        self.unknown: list[str] = []  # configurations that its file did not have when it was asked
         self.file = mig.read(text).configs
         self.name, self._cluster = name, cluster
         self._labels: dict[str, str | None] = {}
@@ -153,6 +154,7 @@ class FakeMigManager:
 
     def _reconfigure(self, name: str, config: str) -> None:
         if config not in self.file:
+            self.unknown.append(config)
             self._end(name, "failed")
         elif self._cards.get(name) == self._layout(name, config):
             self._end(name, "success", resume=not self.succeeded)

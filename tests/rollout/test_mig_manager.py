@@ -15,6 +15,7 @@ from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.edited import edited
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.rollout.attempt import Attempt
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import Surroundings, change_of, changes_of
@@ -82,8 +83,8 @@ def offered(roll_out, name):
 
 
 def tried(roll_out):
-    """Whether mig-manager has been asked for a configuration of ours."""
-    return any(config.startswith("tessera-") for _, config in roll_out.manager.seen)
+    """Whether mig-manager has not known a configuration of ours."""
+    return any(config.startswith("tessera-") for config in roll_out.manager.unknown)
 
 
 def ours(roll_out):
@@ -347,6 +348,19 @@ def test_an_entry_that_another_client_begins_to_use(roll_out):
     assert (found.ended["gpu-0"][0], len(writes)) == ("put back", 3)
     assert ours(roll_out) == [label(roll_out, "gpu-1")[0]]
     assert not [line for line in found.told if "any more" in line]
+
+
+def test_an_entry_that_another_rollout_may_put_back(roll_out):
+    """A node that a controller changes from it has another label just now, and may get it again: it is not removed."""
+    roll_out.manager.late = 0.0
+    roll_out.manager.fails = lambda name, config: name == "gpu-0" and config.startswith("tessera-")
+    name = left_by_a_killed_rollout(roll_out)
+    owner = Owner("inference", "uid-1")
+    record = RolloutRecord(owner, Phase.WRITTEN, 1.0, 2.0, 3.0, "all-balanced", before=name, label=True)
+    annotations = {ROLLOUT: written(record)}
+    roll_out.cluster.changing_node("gpu-1", lambda one: one["metadata"].update(annotations=annotations))
+    assert roll_out(THREES, "gpu-0").ended["gpu-0"][0] == "put back"
+    assert ours(roll_out) == [name]
 
 
 def test_a_node_that_goes_meanwhile(roll_out):

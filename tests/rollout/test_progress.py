@@ -40,3 +40,14 @@ def test_what_a_node_offers():
     status = f'{{"allocatable": {{"{ONES}": "4", "{TWOS}": "0", "{GPU}": "2", "cpu": "64"}}}}'
     one = decode_node(f'{{"metadata": {{"name": "n"}}, "status": {status}}}'.encode())
     assert offered_by(one) == {ONES: 4, GPU: 2}
+
+
+@pytest.mark.parametrize("name", [ONES, ONES + ".shared"])
+def test_what_a_node_offers_to_several_pods_each(name):
+    """Devices that NVIDIA's plugin shares are counted once, so that a layout of such a node is seen to hold; not where nobody says how many share one."""
+    status = f'{{"allocatable": {{"{name}": "16", "{GPU}": "0", "{ONES}.me": "1"}}}}'
+    labels = f'"labels": {{"{ONES}.replicas": "4", "{GPU}.replicas": "4"}}'
+    one = decode_node(f'{{"metadata": {{"name": "n", {labels}}}, "status": {status}}}'.encode())
+    assert offered_by(one) == {ONES: 4, ONES + ".me": 1}
+    unsaid = decode_node(f'{{"metadata": {{"name": "n"}}, "status": {status}}}'.encode())
+    assert offered_by(unsaid) == {ONES + ".me": 1} | ({ONES: 16} if name == ONES else {})

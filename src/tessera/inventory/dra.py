@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tessera.core.dra.naming import node_of
 from tessera.core.dra.slices import PoolId
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
@@ -92,12 +93,12 @@ class DraInventory:
         return found
 
     def holders(self) -> dict[str, dict[str, ClaimedDevice]]:
-        """Node → device → who holds it, of the devices that claims hold."""
+        """Node → device → who holds it, of the devices that claims hold; also while their driver is away, and its slices with it."""
         if self._holders is None:
             found: dict[str, dict[str, ClaimedDevice]] = {}
             for claim, pool, device, resources in self._claimed():
                 one = ClaimedDevice(claim.holder, resources, pool.driver)
-                found.setdefault(self.pools.node_of(pool), {})[device] = one
+                found.setdefault(self.pools.node_of(pool) or node_of(pool.name), {})[device] = one
             self._holders = found
         return self._holders
 

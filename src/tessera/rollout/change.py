@@ -14,7 +14,7 @@ from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
-from tessera.protocol.mig.rollouts import ROLLOUT, read_record
+from tessera.protocol.mig.rollouts import record_of
 from tessera.rollout.in_use import Going
 
 
@@ -127,13 +127,11 @@ def value_of(node: NodeIn, *, label: bool) -> str | None:
 
 def begun_on(node: NodeIn) -> str:
     """Who has begun a rollout on a node that has not ended; empty: nobody."""
-    text = (node.metadata.annotations or {}).get(ROLLOUT)
-    if text is None:
-        return ""
     try:
-        return str(read_record(text).owner)
+        record = record_of(node.metadata.annotations)
     except InvalidInput as error:
         return str(error)
+    return str(record.owner) if record is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.kubernetes.resources import short
+from tessera.core.kubernetes.resources import SHARED, short
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, places_going, resolve
 from tessera.core.planning.changes import NodeChange, Way
@@ -30,10 +30,10 @@ from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.rollout.change import Change, Changes, Wanted, begun_on, value_of
-from tessera.rollout.in_use import cleared, holders, uses_of
+from tessera.rollout.in_use import NVIDIAS_DRIVER, cleared, holders, uses_of
 from tessera.rollout.progress import offered_on, progress_of
 
-_DRIVERS: Final = (DRIVER, "gpu.nvidia.com")  # DRA drivers that may cut cards on demand: ours, NVIDIA's
+_DRIVERS: Final = (DRIVER, NVIDIAS_DRIVER)  # DRA drivers that may cut cards on demand
 _MOST_NAMED: Final = 8  # devices, or nodes; more are counted
 
 
@@ -271,12 +271,11 @@ def _risks(change: Change, uses: Sequence[PodUse], gpus: GpuNode) -> tuple[str, 
     lost, offered = change.removed, change.offered
 
     def removed(resource: str) -> str:
+        if lost is None:
+            return ""
+        device = resource.removesuffix(SHARED)
         # devices that stay for their pods are not offered, and are there
-        return (
-            ""
-            if lost is None
-            else f"; {lost[resource]} of {max(lost[resource], offered.get(resource, 0))} are removed"
-        )
+        return f"; {lost[device]} of {max(lost[device], offered.get(device, 0))} are removed"
 
     return tuple(
         f"pod {one.pod} holds {one.number} × {short(one.resource)}{removed(one.resource)}"

@@ -1,11 +1,12 @@
 """mig-manager's ConfigMap: configurations of ours are added in one write, and removed when no node names them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from tessera.core.errors import TesseraError
+from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.mig.layout import LayoutEntry
 from tessera.core.planning.configurations import OURS
 from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
@@ -13,10 +14,11 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import NODES
-from tessera.protocol.kubernetes.nodes import decode_node
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.edited import Edited, edited
 from tessera.protocol.mig.operator import CONFIG_KEY, MigManagerConfig
+from tessera.protocol.mig.rollouts import record_of
 
 MANAGER: Final = {"fieldManager": "tessera"}
 _MOST_TRIES: Final = 5  # people and GitOps tools write it, seldom
@@ -50,7 +52,7 @@ class ConfigMap:
         return [*missing] if await self._write(change, dry_run=dry_run) else []
 
     async def remove_unused(self, names: Collection[str]) -> list[str]:
-        """Remove those of ours that no node's label names; which ones these are.
+        """Remove those of ours that no node's label names, and no rollout of a node; which ones these are.
 
         Another client may write such a label meanwhile: then they are added again.
         """
@@ -71,9 +73,10 @@ class ConfigMap:
         return sorted(gone.keys() - again)
 
     async def _used(self) -> set[str]:
-        """The configurations that nodes' labels name."""
-        labelled = await list_all(self._client, NODES.path, {"labelSelector": mig.PARTED_CONFIG}, decode_node)
-        return {(node.metadata.labels or {}).get(mig.PARTED_CONFIG, "") for node in labelled}
+        """The configurations that nodes' labels name, and those that nodes on their way may need."""
+        nodes = await list_all(self._client, NODES.path, {"labelSelector": mig.PARTED_CONFIG}, decode_node)
+        named = {(node.metadata.labels or {}).get(mig.PARTED_CONFIG, "") for node in nodes}
+        return named.union(*map(_of_rollout, nodes))
 
     async def _write(self, change: Callable[[str], Edited | None], *, dry_run: bool = False) -> bool:
         """Write what a change makes of the text as it is now; a conflict is read and tried again."""
@@ -97,6 +100,14 @@ class ConfigMap:
                     )
                 return True
         raise NotWritten(f"{self._manager} changed {_MOST_TRIES} times while it was written to")
+
+
+def _of_rollout(node: NodeIn) -> set[str]:
+    """The configurations that a node needs for its rollout; one that cannot be read goes no further."""
+    with suppress(InvalidInput):
+        if (record := record_of(node.metadata.annotations)) is not None:
+            return record.configurations
+    return set()
 
 
 def _decoded(body: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tessera.core.devices.capacity import POD, PodUse
 from tessera.core.devices.held import resource_at, said_of
 from tessera.core.dra.naming import name_at, pool_of
 from tessera.core.dra.slices import DRIVER, PoolId
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
+from tessera.core.kubernetes.resources import SHARED, WHOLE_GPU, is_any_gpu, short
 from tessera.core.mig.layout import WHOLE, Strategy
 from tessera.core.planning.changes import NodeChange
 from tessera.core.text import first_of
@@ -25,6 +25,7 @@ from tessera.protocol.mig.nodes import GpuNode
 _MOST_NAMED: Final = 8  # pods; more are counted
 # Seconds in which a node says which devices a pod holds that came before the cordon: until then it is not evicted in vain
 SAID_WITHIN: Final = 30.0
+NVIDIAS_DRIVER: Final = "gpu.nvidia.com"  # whose pools are called as their nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def holders(uses: Iterable[PodUse], going: Going, gpus: GpuNode | None = None) -
     places, found = going.places or {}, []
     for use in uses:
         for resource, amount in use.amounts.items():
-            if going.resources is not None and resource not in going.resources:
+            if going.resources is not None and resource.removesuffix(SHARED) not in going.resources:
                 continue
             number, pod = int(amount.value), use.uid[:POD]
             own = [at for at, by in said.get(resource, {}).items() if by == pod and pod]
@@ -101,15 +102,15 @@ def cleared(change: NodeChange, strategy: Strategy, uses: Iterable[PodUse]) -> d
 
 
 async def claimed_on(client: Client, node: str) -> dict[str, str]:
-    """The devices of Tessera's DRA driver on a node that claims hold, and who has them; none where claims may not be read."""
-    pool = PoolId(DRIVER, pool_of(node))
+    """The devices of DRA drivers on a node that claims hold, and who has them; none where claims may not be read."""
+    pools = (PoolId(DRIVER, pool_of(node)), PoolId(NVIDIAS_DRIVER, node))
     try:
         claims = await readable_list(client, RESOURCE_CLAIMS, read_claim)
     except ApiError as error:
         if not error.is_absent:
             raise
         return {}
-    return {device: one.holder for one in claims for of, device in one.holds if of == pool}
+    return {device: one.holder for one in claims for of, device in one.holds if of in pools}
 
 
 async def uses_of(client: Client, node: str) -> list[PodUse]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tessera.core.dra.slices import DRIVER
-from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.core.kubernetes.resources import is_any_gpu, is_whole_or_mig, short
 from tessera.core.mig.profile import MigProfile
 from tessera.kube.clock import either
 from tessera.kube.errors import ApiError
@@ -18,7 +18,7 @@ from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, Sink
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
-from tessera.protocol.mig.nodes import GpuNode, gpu_node
+from tessera.protocol.mig.nodes import GpuNode, counted_once, gpu_node
 
 _NO_REASON: Final = "the node reports failed, without a reason"
 
@@ -60,9 +60,13 @@ def _plain(resources: Mapping[str, int]) -> dict[str, int]:
 
 
 def offered_by(node: NodeIn) -> dict[str, int]:
-    """The GPUs and MIG devices that a node has."""
-    amounts = node_of(node, is_whole_or_mig).allocatable
-    return {resource: int(amount.value) for resource, amount in amounts.items() if amount.value >= 1}
+    """The GPUs and MIG devices that a node has; what several pods share is counted once, where a label says how many share one."""
+    amounts, labels = node_of(node, is_any_gpu).allocatable, node.metadata.labels or {}
+    found: Counter[str] = Counter()
+    for resource, amount in amounts.items():
+        device, number = counted_once(resource, int(amount.value), labels)
+        found[device] += number
+    return {device: number for device, number in found.items() if number and is_whole_or_mig(device)}
 
 
 def sliced(slices: Iterable[SliceIn]) -> dict[str, int]:

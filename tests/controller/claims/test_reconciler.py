@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tessera.controller.claims.plan import Retries
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.writes import Writes
 from tessera.controller.leader import LeadershipLost
@@ -468,29 +467,6 @@ def test_fault_68_a_bug_that_one_template_meets(monkeypatch, caplog):
     asyncio.run(main())
     told = [each.getMessage() for each in caplog.records if "an unexpected error" in each.getMessage()]
     assert set(told) == {"reconciler claims: an unexpected error; will try again: ZeroDivisionError('a bug')"}
-
-
-def test_when_it_is_tried_again():
-    """After one second, two, four, to five minutes, each thing by itself; what was not wanted for long is forgotten."""
-    clock = FakeClock()
-    retries = Retries(clock)
-    assert retries.next() is None
-    waits = []
-    for _ in range(11):
-        retries.put_off("a")
-        waits.append(retries.next() or 0.0)
-        assert not retries.is_due("a")
-        assert retries.is_due("b")
-        clock.time += waits[-1]
-        assert retries.is_due("a")
-    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    retries.let_be("b", 60.0)
-    retries.let_be("b", 1.0)
-    assert retries.next() == 60.0
-    clock.time += 400
-    assert retries.next() is None
-    retries.put_off("a")
-    assert retries.next() == 1.0
 
 
 def test_an_api_server_that_is_away(caplog):

@@ -13,6 +13,7 @@ from typing import Any
 from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
+from tessera.core.dra.naming import pool_of
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.clock import Clock
 from tessera.kube.events.recorder import Recorder
@@ -57,6 +58,16 @@ def layout(name: str = "inference", **spec: Any) -> dict[str, Any]:
             "rollout": {"maxUnavailable": 2, "whenInUse": "Wait", "drainTimeout": "2m", "timeout": "2m"},
             **spec,
         },
+    }
+
+
+def claimed(device: str, node: str, pod: str) -> dict[str, Any]:
+    """A claim that has a device of Tessera's DRA driver, for a pod."""
+    result = {"request": "gpu", "driver": "gpu.tessera.dev", "pool": pool_of(node), "device": device}
+    reserved = [{"resource": "pods", "name": pod, "uid": "u"}]
+    return {
+        "metadata": {"name": f"claim-{device}", "namespace": "default"},
+        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved},
     }
 
 

@@ -8,14 +8,13 @@ import pytest
 
 from tessera.controller.layouts.auto.memory import MOST_CUTS
 from tessera.core.autopilot.values import Cut, Past
-from tessera.core.dra.naming import pool_of
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.autopilot import write_past
 from tessera.protocol.mig.rollouts import Phase
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
-from tests.controller.layouts.cluster import cluster, layout
+from tests.controller.layouts.cluster import claimed, cluster, layout
 from tests.controller.layouts.test_auto import SIX, auto, results, said, wait_for
 from tests.inventory.objects import LAYOUT, pod
 from tests.kube.apiserver import status
@@ -32,16 +31,6 @@ def devices(one):
     for name in one.names():
         found.update(mig.read_layout(asked(one.node(name)) or "", CARDS).resources())
     return found
-
-
-def claimed(device, node, pod):
-    """A claim that has a device of Tessera's DRA driver, for a pod."""
-    result = {"request": "gpu", "driver": "gpu.tessera.dev", "pool": pool_of(node), "device": device}
-    reserved = [{"resource": "pods", "name": pod, "uid": "u"}]
-    return {
-        "metadata": {"name": f"claim-{device}", "namespace": "default"},
-        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved},
-    }
 
 
 def calm(one):

@@ -22,6 +22,8 @@ from tessera.protocol.mig.rollouts import (
 )
 from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
+from tessera.rollout.in_use import Going
+from tests.build import MIG
 from tests.controller.layouts.cluster import layout
 from tests.inventory.objects import LAYOUT, node
 from tests.rollout.machine.world import BIG
@@ -57,7 +59,7 @@ def end(result, at=NOW, target=CHANGE.target, owner=OURS):
 def planned(*nodes, verdict=CHANGE, busy=(), **options):
     found = {one.name: one for one in nodes}
     (one,) = plan(
-        [read(**options)], found, lambda *_: verdict, lambda name: "pods" if name in busy else "", NOW
+        [read(**options)], found, lambda *_: verdict, lambda name, _: "pods" if name in busy else "", NOW
     )
     return one
 
@@ -93,7 +95,7 @@ def test_a_node_that_is_selected_no_more():
 
     older = read("older", created="2025-01-01T00:00:00Z")
     some = {"gpu-0": seen("gpu-0", record())}
-    _, newer = plan([older, read(updating=["gpu-0"])], some, lambda *_: CHANGE, lambda _: "", NOW)
+    _, newer = plan([older, read(updating=["gpu-0"])], some, lambda *_: CHANGE, lambda *_: "", NOW)
     status = status_of(newer, "me", NOW)
     assert (status["desired"], status["updatingCount"]) == (0, 1)
     assert [one["state"] for one in status["nodes"]] == ["Updating"]
@@ -127,6 +129,16 @@ def test_slots_that_there_are_count():
     assert (found.begin, found.unused, found.slots) == ([], ["gone"], ["gone", "gpu-1"])
     found = planned(seen("gpu-0"), verdict=Verdict(current=True), updating=["gpu-0"])
     assert (found.begin, found.unused) == ([], ["gpu-0"])
+
+
+def test_a_limit_that_was_lowered():
+    """Slots that are written already begin only as far as the limit of now allows; the others are given back."""
+    nodes = [seen(f"gpu-{number}") for number in range(4)]
+    names = [one.name for one in nodes]
+    found = planned(*nodes, updating=names, rollout={"maxUnavailable": 1})
+    assert (found.begin, found.unused) == (names[:1], names[1:])
+    found = planned(seen("gpu-0", record()), *nodes[1:], updating=names, rollout={"maxUnavailable": 1})
+    assert (found.begin, found.unused) == ([], names[1:])
 
 
 @pytest.mark.parametrize(
@@ -167,12 +179,22 @@ def test_idle_nodes_go_first():
     assert planned(*nodes, busy=["gpu-0"], rollout={"maxUnavailable": 1}).begin == ["gpu-1"]
     skipped = planned(*nodes, busy=["gpu-0"], rollout={"maxUnavailable": 2, "whenInUse": "Skip"})
     assert skipped.begin == ["gpu-1"]
+    asked = []
+
+    def busy(name, going):
+        asked.append((name, going))
+        return ""
+
+    some = Verdict(change=Change("", "old", "new", "success", {}, {}, removed={MIG + "2g.20gb": 1}))
+    one = {"gpu-0": seen("gpu-0")}
+    plan([read()], one, lambda *_: some, busy, NOW)
+    assert asked == [("gpu-0", Going(frozenset({MIG + "2g.20gb"})))], "pods that hold others do not count"
 
 
 def test_the_older_keeps_a_node():
     """The time of creation decides, then the name; a MigLayout without a selector selects nothing."""
     layouts = [read("a", created="2026-02-01T00:00:00Z"), read("b"), read("c"), read("d", nodeSelector={})]
-    found = plan(layouts, {"gpu-0": seen("gpu-0")}, lambda *_: CHANGE, lambda _: "", NOW)
+    found = plan(layouts, {"gpu-0": seen("gpu-0")}, lambda *_: CHANGE, lambda *_: "", NOW)
     assert [one.begin for one in found] == [[], ["gpu-0"], [], []]
     assert found[0].states == {"gpu-0": (State.CONFLICT, "MigLayout b keeps it, which is older")}
 
@@ -186,7 +208,7 @@ def test_the_status_is_bounded():
     assert (status["desired"], status["failed"], status["current"]) == (201, 1, 0)
     again = MigLayout(many.layout.metadata, many.layout.spec, many.layout.status, status)
     again.status.conditions = msgspec.convert(status["conditions"], list[Condition])
-    later = status_of(plan([again], {}, lambda *_: CHANGE, lambda _: "", NOW)[0], "me", NOW + 60)
+    later = status_of(plan([again], {}, lambda *_: CHANGE, lambda *_: "", NOW)[0], "me", NOW + 60)
     times = {one["type"]: one["lastTransitionTime"] for one in later["conditions"]}
     assert times["Invalid"] == status["conditions"][3]["lastTransitionTime"]
     assert times["Ready"] != status["conditions"][0]["lastTransitionTime"], "nothing is selected any more"

@@ -5,9 +5,16 @@ import asyncio
 import pytest
 
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Phase, RolloutRecord, written
-from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_SLICES
+from tessera.simulation.control_plane.kinds import (
+    DEVICE_CLASSES,
+    MIG_LAYOUTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from tests.build import MIG
-from tests.controller.layouts.cluster import InThisLoop, MortalLeaders, cluster, layout
+from tests.controller.layouts.cluster import InThisLoop, MortalLeaders, claimed, cluster, layout
 from tests.inventory.objects import LAYOUT, pod
 from tests.rollout import mig_manager
 from tests.rollout.machine.world import asked
@@ -168,7 +175,7 @@ def test_deleted_with_a_finalizer():
 def test_pods_are_waited_for_and_idle_nodes_go_first(when, monkeypatch):
     """A node in use is given up after its time and tried later, and does not stop the others; `Skip` does not even cordon it."""
     monkeypatch.setattr("tessera.controller.layouts.plan.RETRY", 60.0)
-    monkeypatch.setattr("tessera.controller.layouts.nodes._PUT_OFF", 10.0)
+    monkeypatch.setattr("tessera.controller.layouts.refusals._FIRST", 10.0)
     rollout = {"maxUnavailable": 1, "whenInUse": when, "drainTimeout": "30s", "timeout": "2m"}
 
     async def main():
@@ -180,7 +187,7 @@ def test_pods_are_waited_for_and_idle_nodes_go_first(when, monkeypatch):
                 await one.until(lambda: RESULT in one.node("gpu-0")["metadata"]["annotations"])
                 assert one.condition("Degraded")[0] == "False"
             else:
-                skipped = "skipped while pods hold devices of it: default/train (1 × 2g.20gb)"
+                skipped = "skipped while pods hold devices which go: default/train (1 × 2g.20gb)"
                 await one.until(lambda: one.status()["nodes"][0]["reason"] == skipped)
                 assert "gpu-0" not in one.cordoned
             one.store.delete(PODS, "train", "default")
@@ -523,5 +530,119 @@ def test_a_node_whose_devices_dra_offers():
             assert RESULT not in one.node("gpu-0")["metadata"]["annotations"]
             (kept,) = one.store.list(RESOURCE_SLICES)
             assert len(kept.document["spec"]["devices"]) == 4
+
+    asyncio.run(main())
+
+
+def test_claims_count_though_the_dra_driver_is_away():
+    """Its ResourceSlices are gone for a moment: what claims hold is theirs still, and the node is not cut."""
+
+    async def main():
+        async with cluster(document=layout()) as one:
+            one.add_dra_node("gpu-0")
+            for device in ("gpu-0-mig-2g-20gb-0", "gpu-1-mig-2g-20gb-0"):
+                one.store.create(RESOURCE_CLAIMS, claimed(device, "gpu-0", pod="train"), "default")
+
+            def leave(agent):
+                if one.cordoned:
+                    for stored in one.store.list(RESOURCE_SLICES):
+                        one.store.delete(RESOURCE_SLICES, stored.key[1])
+
+            one.server.after = leave
+            one.lead("one")
+            await one.until(lambda: RESULT in one.node("gpu-0")["metadata"]["annotations"])
+            assert one.cuts == {}
+            assert "default/train" in one.node("gpu-0")["metadata"]["annotations"][RESULT]
+
+    asyncio.run(main())
+
+
+def of_mig_manager(**spec):
+    document = layout(**spec)
+    document["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.mig-manager": "true"}
+    return document
+
+
+def test_a_configuration_that_may_come_back_stays(monkeypatch):
+    """One node has left a configuration of ours, and another is on its way from it, and fails: it finds it in the ConfigMap still."""
+    monkeypatch.setattr("tessera.rollout.attempt.Attempt.settles", 0.5)
+
+    async def main():
+        async with cluster(document=of_mig_manager(layouts=[{"perCard": {"3g.40gb": 2}}])) as one:
+            for name in ("gpu-0", "gpu-1"):
+                one.store.create(NODES, mig_manager.node(name))
+            manager = FakeMigManager(InThisLoop(one.server))  # type: ignore[arg-type] # as much of it as is used
+            one.lead("one")
+            await one.until(lambda: one.condition("Ready")[:2] == ("True", "Complete"))
+            before = one.node("gpu-1")["metadata"]["labels"]["nvidia.com/mig.config"]
+            ended: list[str] = []
+            manager.may_end = lambda: not one.cordoned - {"gpu-1"} or not ended
+            manager.fails = lambda name, config: name == "gpu-1" and config == "all-balanced"
+            manager.absent = {"gpu-1"}
+            one.change(layouts=[{"configuration": "all-balanced"}])
+            await one.until(lambda: one.cordoned == {"gpu-1"} and manager.seen[-1][1] == "all-balanced")
+            for _ in range(40):
+                await asyncio.sleep(0.005)
+            assert before in manager.text, "gpu-1 may get it again"
+            manager.absent.clear()
+            manager._reconfigure("gpu-1", "all-balanced")
+            await one.until(lambda: one.condition("Degraded")[0] == "True" and not one.cordoned)
+            labels = one.node("gpu-1")["metadata"]["labels"]
+            assert labels["nvidia.com/mig.config"] == before
+            assert labels["nvidia.com/mig.config.state"] == "success"
+            assert before in manager.text
+
+    asyncio.run(main())
+
+
+def test_paused_between_two_cordons():
+    """A pause, or a lower limit, holds from then on: a node whose slot is written already does not begin any more."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", document=layout()) as one:
+            changed: list[str] = []
+
+            def late(request):
+                if request.method != "PATCH" or not request.path.endswith("/nodes/gpu-0") or changed:
+                    return 0.0
+                changed.append("paused")
+                one.change(paused=True)
+                return 0.1  # its answer is slower than the watch
+
+            one.server.late = late
+            one.lead("one")
+            await one.until(lambda: one.has_layout("gpu-0") and one.status()["updating"] == [])
+            assert one.cuts == {"gpu-0": 1}
+            assert RESULT not in one.node("gpu-1")["metadata"]["annotations"]
+
+    asyncio.run(main())
+
+
+def test_nodes_that_refuse_are_asked_before_they_have_a_slot():
+    """Claims hold devices which mig-manager would clear: such nodes are asked again and again, which costs no writes, and the others go on."""
+
+    async def main():
+        document = of_mig_manager(rollout={"maxUnavailable": 1}, layouts=[{"configuration": "all-balanced"}])
+        async with cluster(most=1, document=document) as one:
+            for number in range(4):
+                one.store.create(NODES, mig_manager.node(f"gpu-{number}"))
+            one.store.create(DEVICE_CLASSES, {"metadata": {"name": "gpu"}, "spec": {}})
+            for number in range(3):
+                held = claimed("gpu-0-mig-1g-10gb-0", f"gpu-{number}", pod="train")
+                held["metadata"]["name"] += f"-{number}"
+                one.store.create(RESOURCE_CLAIMS, held, "default")
+            FakeMigManager(InThisLoop(one.server))  # type: ignore[arg-type] # as much of it as is used
+            one.lead("one")
+            await one.until(lambda: one.status().get("current") == 1 and one.status()["updating"] == [])
+            refusal = "claims hold devices of it, which mig-manager may clear: default/train"
+            await one.until(lambda: [row["reason"] for row in one.status()["nodes"]] == [refusal] * 3)
+
+            def requests(method, path):
+                return sum(one.method == method and one.path.startswith(path) for one in one.server.requests)
+
+            begun = requests("PATCH", "/api/v1/nodes"), one.writes
+            looks = requests("GET", "/api/v1/nodes/gpu-2")
+            await one.until(lambda: requests("GET", "/api/v1/nodes/gpu-2") >= looks + 2)
+            assert (requests("PATCH", "/api/v1/nodes"), one.writes) == begun
 
     asyncio.run(main())

@@ -171,6 +171,15 @@ def test_what_to_do_next(document: dict[str, Any], steps: list[tuple[str, str]])
     assert [(one.kind, one.commands[0] if one.commands else "") for one in found.remedies] == steps
 
 
+def test_an_annotation_that_cannot_be_read() -> None:
+    """It is removed by hand, and the node uncordoned; the result's annotation is not what keeps it."""
+    document = mig_layout(MISSING, DEGRADED, nodes=[FAILED, {**FAILED, "name": "n2"}])
+    found = answer(document, rollouts={"n1": "annotation tessera.dev/rollout: not JSON"})
+    commands = [step.commands for step in found.remedies]
+    assert commands[0] == ("kubectl annotate node n1 tessera.dev/rollout-", "kubectl uncordon n1")
+    assert commands[1] == ("kubectl annotate node n2 tessera.dev/rollout-result-",)
+
+
 @pytest.mark.parametrize(
     ("why", "kind", "text"),
     [

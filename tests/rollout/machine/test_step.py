@@ -268,11 +268,43 @@ def test_fault_66_the_clock_of_whoever_began_was_ahead():
     assert not one.end.is_within(60.0, one.world.now - year), "a year later it would be forgotten"
 
 
+@pytest.mark.parametrize("auto", [False, True])
+def test_a_pod_that_was_placed_just_before_the_cordon(auto):
+    """Nothing is written until it would be there: mig-manager takes the devices of a pod that comes later."""
+    one = Rollout(How(auto=auto))
+    one.world.settled = False
+    waits = Wait("waiting for pods that the scheduler has chosen it for before the cordon")
+    assert one.step() == waits
+    assert one.step(3600.0) == waits
+    one.world.settled = True
+    assert one.step().cuts
+
+
+def test_a_record_that_nobody_has_written():
+    """Numbers that a rollout never has are not taken: they would be counted with."""
+    one = Rollout()
+    text = one.node["metadata"]["annotations"][ROLLOUT].replace('"since"', '"tries":100000000000,"since"')
+    one.world.edit("gpu-0", {"metadata": {"annotations": {ROLLOUT: text}}})
+    assert "tries" in one.step().reason
+    assert "remove the annotation" in one.step().reason
+
+
+def test_a_long_reason_fits_the_annotations():
+    """What the node says is cut short before it is written down with the rollout: else no write would be accepted, and it stayed cordoned."""
+    one = Rollout()
+    one.step()
+    one.world.answer("gpu-0", "no such card " * 20_000)
+    assert "no such card" in one.step(10.0).told
+    assert one.phase == "PuttingBack"
+    one.world.answer("gpu-0")
+    assert one.step(1.0).outcome.result is Result.FAILED
+    assert len(one.end.reason) < 1_100
+
+
 def test_the_autopilot_waits_for_no_pod():
-    """It writes once pods would be there that the scheduler had placed before the cordon; a pod that holds a device which goes ends it at once."""
+    """It writes at once; a pod that holds a device which goes ends it at once."""
     one = Rollout(How(auto=True))
-    assert one.step(600.0) == Wait("the scheduler may have chosen it for a pod just now")
-    seen = replace(one.world.look("gpu-0"), settled=True)
+    seen = one.world.look("gpu-0")
     found = step(seen, one.world.now)
     assert isinstance(found, Patch)
     assert found.cuts

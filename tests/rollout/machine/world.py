@@ -8,7 +8,7 @@ from tessera.core.kubernetes.resources import is_any_gpu, is_whole_or_mig
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.rollouts import ROLLOUT, RolloutRecord, read_record
+from tessera.protocol.mig.rollouts import RolloutRecord, record_of
 from tessera.rollout.change import Change, Wanted
 from tessera.rollout.changes import change_of
 from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
@@ -30,6 +30,7 @@ class World:
     def __init__(self, *names: str) -> None:
         self.store = Store()
         self.now = 1_000_000.0
+        self.settled = True  # whether pods are there that the scheduler had placed before the cordon
         self.budget = True  # whether PodDisruptionBudgets allow evictions
         self.cuts: list[str] = []  # nodes, whenever one got another layout with its rollout's hand
         self.begins: list[str] = []
@@ -62,7 +63,7 @@ class World:
             if stored.document["spec"].get("nodeName") == name and not has_ended(stored.document)
             if (use := decode_pod_use(stored.encoded, is_any_gpu)).amounts
         ]
-        return NodeSnapshot(decode_node(found.encoded), uses)
+        return NodeSnapshot(decode_node(found.encoded), uses, settled=self.settled)
 
     def write(self, seen: NodeSnapshot, patch: Patch) -> bool:
         """False where the node has changed since it was seen, or is gone."""
@@ -138,9 +139,8 @@ class World:
 
 
 def record_in(document: dict[str, Any]) -> RolloutRecord | None:
-    text = (document["metadata"].get("annotations") or {}).get(ROLLOUT)
     with suppress(InvalidInput):
-        return None if text is None else read_record(text)
+        return record_of(document["metadata"].get("annotations"))
     return None
 
 

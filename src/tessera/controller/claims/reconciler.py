@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from tessera.controller.ability import Ability
 from tessera.controller.claims.objects import TEMPLATES, FollowedPod, PodsClaim, Template
-from tessera.controller.claims.plan import Action, Retries, plan
+from tessera.controller.claims.plan import Action, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
 from tessera.controller.failures import Failures
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.retries import Retries
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import Backoff, first_of
 from tessera.kube.errors import ApiError, KubeError
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", FollowedPod, Template, PodsClaim)
 
 _AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
+_FIRST_RETRY: Final = 1.0  # seconds
+# seconds: thousands of pods in a namespace that is being deleted, or with a quota on templates, make some ten requests a second
+_LONGEST_RETRY: Final = 300.0
 _RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
 
 
@@ -51,7 +55,7 @@ class ClaimReconciler:
         self._clock = client.clock
         self._failures = Failures(client.clock, metrics)
         self._changed = asyncio.Event()
-        self._retries = Retries(client.clock)
+        self._retries = Retries(client.clock, _FIRST_RETRY, _LONGEST_RETRY)
         self._backoff = Backoff()
         sinks: dict[Resource, Sink[Any]] = {
             UNFINISHED_PODS: self._sink(FollowedPod.read, state.known_pods, self._put_pod, state.remove_pod),

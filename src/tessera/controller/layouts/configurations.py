@@ -41,13 +41,12 @@ class OurConfigurations:
 
     def leave(self, record: RolloutRecord) -> None:
         """A rollout has ended: its node may have left one."""
-        names = (record.before, record.after)
-        self._left |= {one for one in names if one and record.label and one.startswith(OURS)}
+        self._left |= {one for one in record.configurations if one.startswith(OURS)}
 
     async def tidy(self, manager: MigManagerConfig | None, under_way: Iterable[RolloutRecord]) -> None:
-        """Remove those that nodes have left, once no rollout is on its way to them."""
+        """Remove those that nodes have left, once no rollout is on its way to them, or may put them back."""
         self._manager = manager
-        used = {one.after for one in under_way}
+        used = {name for one in under_way for name in one.configurations}
         names = sorted(self._left - used)
         if not names or manager is None or manager.owned or used & self._left:
             return

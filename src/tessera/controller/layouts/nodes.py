@@ -9,7 +9,8 @@ from typing import Final
 from tessera.controller.failures import Failures, of_the_server, words
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
-from tessera.controller.layouts.plan import SeenNode, kept_by, owners
+from tessera.controller.layouts.plan import SeenNode, kept_by, owners, skipped
+from tessera.controller.layouts.refusals import Refusals
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
@@ -33,7 +34,6 @@ from tessera.rollout.planned import NotNow, recut_change
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 16  # nodes that are read and written at the same time
-_PUT_OFF: Final = 60.0  # seconds until a node is looked at again that refuses a layout
 _MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
 
 
@@ -54,7 +54,6 @@ class NodeRollouts:
             str, Outcome
         ] = {}  # by node: how its last rollout ended, where this process saw it
         self._client = client
-        self._clock = client.clock
         self._time = ServerTime(client)
         self._state = state
         self._recorder = recorder
@@ -66,7 +65,7 @@ class NodeRollouts:
         self._ended: set[str] = (
             set()
         )  # nodes whose rollout this process has ended, and that have a slot still
-        self._put_off: dict[str, tuple[float, str]] = {}  # by node: until when, and why
+        self._refusals = Refusals(client.clock)
         self.configurations = OurConfigurations(client, self._check)
 
     def _check(self) -> None:
@@ -82,6 +81,7 @@ class NodeRollouts:
         """Forget what this process knows better than its watches: another one may have led since."""
         self._ended.clear()
         self.outcomes.clear()
+        self.look_again()
 
     def under_way(self) -> list[str]:
         """The nodes with a rollout of a MigLayout."""
@@ -91,8 +91,11 @@ class NodeRollouts:
 
     def put_off(self, node: str) -> str:
         """Why a node is not looked at for a while; empty when it is."""
-        until, why = self._put_off.get(node, (0.0, ""))
-        return why if self._clock.now() < until else ""
+        return self._refusals.of(node)
+
+    def look_again(self) -> None:
+        """What was refused may do now: a MigLayout has changed."""
+        self._refusals.clear()
 
     async def drive(self, fence: Callable[[], None]) -> bool:
         """Take the next steps of all that is under way; whether some has ended."""
@@ -100,6 +103,7 @@ class NodeRollouts:
         names, ended = self.under_way(), False
         for name in self.told.keys() - set(names):
             del self.told[name]
+        self._refusals.forget_old()
         for at in range(0, len(names), _AT_ONCE):
             some = await asyncio.gather(*map(self._drive, names[at : at + _AT_ONCE]), return_exceptions=True)
             for error in (one for one in some if isinstance(one, BaseException)):
@@ -201,9 +205,24 @@ class NodeRollouts:
                 await self._begin(name, layout, recuts)
             except NotNow as error:
                 log.info("node %s: not re-cut: %s", name, error)
-                self._put_off[name] = self._clock.now() + _PUT_OFF, str(error)
+                self._refusals.put(name, str(error), passes=True)
         if tried.error is not None:
-            self._put_off[name] = self._clock.now() + _PUT_OFF, words(tried.error)
+            self._refusals.put(name, words(tried.error))
+
+    async def refused(self, names: Sequence[str], layout: MigLayout) -> bool:
+        """Whether some nodes refuse their fixed layout again. Who has refused one lately is asked before it has a slot, since slots cost writes."""
+        asked = [name for name in names if self._refusals.has_refused(name)]
+        if not asked:
+            return False
+        with self._failures.survived("rollout", f"MigLayout {layout.name}", of_the_server) as tried:
+            seen = [one for name in asked if (one := await self._look(name)) is not None]
+            whole = await Surroundings.read(self._client, [one.node for one in seen], kept=False)
+            for one in seen:
+                self._to_fixed(one, layout, whole)
+        if tried.error is not None:
+            for name in asked:
+                self._refusals.put(name, words(tried.error))
+        return any(map(self.put_off, asked))
 
     async def _begin(self, name: str, layout: MigLayout, recuts: Sequence[Recut]) -> None:
         seen = await self._look(name)
@@ -235,21 +254,25 @@ class NodeRollouts:
         owner = Owner(layout.name, layout.uid)
         after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
         if after is not None:
+            self._refusals.forget(name)
             self._state.refresh_node(after)
             log.info("node %s: cordoned for MigLayout %s", name, layout.name)
             self._event(seen, "MIGRolloutBegun", f"MigLayout {layout.name}: cordoned, to get another layout")
 
     def _to_fixed(self, seen: NodeSnapshot, layout: MigLayout, whole: Surroundings) -> Change | None:
         """What a node gets of its fixed layout; None where it gets nothing now."""
-        change = judge(seen.node, layout, whole, seen.offered, seen.uses).change
-        if change is None:
-            return None
-        skips = layout.spec.rollout.when_in_use == "Skip"
-        held = seen.holding(change.going) if skips else []
-        why = change.refused or (f"skipped while pods hold devices of it: {named(held)}" if held else "")
+        verdict = judge(seen.node, layout, whole, seen.offered, seen.uses)
+        change = verdict.change
+        why = verdict.invalid or (change.refused if change is not None else "")
         if why:
-            self._put_off[seen.name] = self._clock.now() + _PUT_OFF, why
-        return None if why else change
+            self._refusals.put(seen.name, why)
+            return None
+        if change is None or layout.spec.rollout.when_in_use != "Skip":
+            return change
+        if held := seen.holding(change.going):
+            self._refusals.put(seen.name, skipped(named(held)), passes=True)
+            return None
+        return change
 
     async def release(self, name: str, layout: MigLayout, fence: Callable[[], None]) -> bool:
         """Whether a slot may be given back: its node is gone, or has no rollout and none can begin by that slot any more."""

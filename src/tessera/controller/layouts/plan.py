@@ -17,13 +17,13 @@ from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.rollouts import (
     RESULT,
-    ROLLOUT,
     Result,
     RolloutEnd,
     RolloutRecord,
     read_end,
-    read_record,
+    record_of,
 )
+from tessera.rollout.in_use import Going
 from tessera.rollout.rollout import MaxUnavailable
 
 RETRY: Final = 600.0  # seconds until a node is tried again that was in use, dead, or changed by hand
@@ -40,11 +40,10 @@ class SeenNode:
 
     @classmethod
     def of(cls, node: NodeIn) -> "SeenNode":
-        annotations = node.metadata.annotations or {}
-        text, last = annotations.get(ROLLOUT), annotations.get(RESULT)
+        last = (node.metadata.annotations or {}).get(RESULT)
         end = read_end(last) if last is not None else None
         try:
-            return cls(node, None if text is None else read_record(text), end)
+            return cls(node, record_of(node.metadata.annotations), end)
         except InvalidInput as error:
             return cls(node, None, end, str(error))
 
@@ -113,16 +112,21 @@ def kept_by(older: MigLayout) -> str:
     return f"MigLayout {older.name} keeps it, which is older"
 
 
+def skipped(holders: str) -> str:
+    """Why a node that is in use does not begin."""
+    return f"skipped while pods hold devices which go: {holders}"
+
+
 def plan(
     layouts: Collection[MigLayout],
     nodes: Mapping[str, SeenNode],
     judge: Callable[[SeenNode, MigLayout], Verdict],
-    busy: Callable[[str], str],
+    busy: Callable[[str, Going], str],
     now: float,
     told: Mapping[str, str] | None = None,
     autopilot: Callable[[LayoutPlan, Sequence[SeenNode]], Sequence[str]] = lambda *_: (),
 ) -> list[LayoutPlan]:
-    """What is to be done for each; `busy` says which pods hold devices of a node, `told` what the rollout of a node waits for.
+    """What is to be done for each; `busy` says which pods hold devices of a node that go, `told` what the rollout of a node waits for.
 
     In mode Auto `autopilot` says how the nodes stand, and which may begin.
     """
@@ -164,11 +168,12 @@ def _plan(
     if layout.ends:
         plan.stopped, may = "it is being deleted", ()
     plan.unused = [name for name in layout.updating if name not in records]
+    # also of those that another MigLayout still sees through: one that was deleted, and made again
+    under_way = {*records, *(one.name for one in kept if one.record is not None and one.record.owner.uid)}
     # these have their slot already; what the autopilot had decided is not known any more
     again = [] if layout.follows_demand else [name for name in may if name in plan.unused]
-    # also of those that another MigLayout still sees through: one that was deleted, and made again
-    others = {one.name for one in kept if one.record is not None and one.record.owner.uid}
-    free = max(0, at_once - len({*layout.updating, *records, *others}))
+    again = again[: max(0, at_once - len(under_way))]
+    free = max(0, at_once - len({*layout.updating, *under_way}))
     plan.begin = again + [name for name in may if name not in plan.unused][:free]
     plan.unused = [name for name in plan.unused if name not in again]
 
@@ -177,19 +182,22 @@ def _fixed(
     plan: LayoutPlan,
     kept: Sequence[SeenNode],
     judge: Callable[[SeenNode, MigLayout], Verdict],
-    busy: Callable[[str], str],
+    busy: Callable[[str, Going], str],
     now: float,
     told: Mapping[str, str],
 ) -> list[str]:
     """Say how nodes stand to their fixed layout; those that may begin, idle ones first."""
     layout, spec = plan.layout, plan.layout.spec
-    ready: list[tuple[bool, str]] = []  # whether pods hold devices of it, and the node
+    ready: list[tuple[bool, str]] = []  # whether pods hold devices that go, and the node
     for node in kept:
         state, reason = _state(node, layout, judge, now, told)
         if state is State.PENDING and not reason:
-            held = busy(node.name)
+            change = judge(node, layout).change
+            # perhaps the change of a node that is alike: which devices go is not known, but of which resources
+            going = Going(change.going.resources if change is not None else None)
+            held = busy(node.name, going)
             if spec.rollout.when_in_use == "Skip" and held:
-                reason = f"skipped while pods hold devices of it: {held}"
+                reason = skipped(held)
             else:
                 ready.append((bool(held), node.name))
         plan.states[node.name] = state, reason

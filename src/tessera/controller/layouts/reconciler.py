@@ -191,6 +191,8 @@ class LayoutReconciler:
         """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
         if one.bug is not None:
             raise one.bug
+        if not one.recuts and await self._rollouts.refused(one.begin, one.layout):
+            return True  # the next plan is without them
         released = {name for name in one.unused if await self._rollouts.release(name, one.layout, fence)}
         if one.recuts and self._time.wrong():
             return True  # since it was planned: the next plan has none
@@ -212,9 +214,17 @@ class LayoutReconciler:
             self._again = min(self._again, due)
         self._rollouts.slots_written(one.begin)
         for name in one.begin:
-            if name in layout.updating:
+            if name in layout.updating and self._stands(layout):
                 await self._rollouts.begin(name, layout, fence, one.recuts.get(name, ()))
         return bool(released or one.begin)
+
+    def _stands(self, layout: MigLayout) -> bool:
+        """Whether a MigLayout still is as it was planned for: it may be paused, or have a lower limit, by now."""
+        known = self.state.layouts.get(layout.name)
+        return known is not None and (known.uid, known.metadata.generation) == (
+            layout.uid,
+            layout.metadata.generation,
+        )
 
     def _of_autopilot(
         self, one: LayoutPlan, released: Collection[str], status: dict[str, Any], now: float
@@ -259,6 +269,8 @@ class LayoutReconciler:
         known = now, frozenset((one.uid, one.metadata.generation) for one in layouts)
         if known[1] == self._read[1] and now < self._read[0] + _CONFIGURATIONS:
             return
+        if known[1] != self._read[1]:
+            self._rollouts.look_again()
         self._read = known
         nodes = [one.node for one in self.state.nodes.values()]
         if any(

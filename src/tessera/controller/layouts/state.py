@@ -74,9 +74,9 @@ class LayoutState:
             ),
         }
 
-    def busy(self, node: str) -> str:
-        """The pods that hold GPUs of a node."""
-        return named(holders(self._uses.get(node, {}).values(), Going()))
+    def busy(self, node: str, going: Going) -> str:
+        """The pods that hold devices of a node which go."""
+        return named(holders(self._uses.get(node, {}).values(), going))
 
     def sliced(self, node: str) -> dict[str, int]:
         """The devices that Tessera's DRA driver offers on a node."""

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from tessera.kube.view.lease import CONTROLLER
 from tessera.protocol.mig.autopilot import AutopilotStatus, RefusalRow
 from tessera.protocol.mig.layout_status import LayoutStatus
 from tessera.protocol.mig.miglayout import MigLayout
-from tessera.protocol.mig.rollouts import RESULT, Phase, RolloutRecord
+from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Phase, RolloutRecord
 
 _MOST_NODES: Final = 3  # that are named in commands
 
@@ -66,7 +67,7 @@ def next_steps(
             yield Remedy("change", "let it go on", (_patch(layout, {"paused": False}),))
         case LayoutCause.ROLLING_OUT:
             yield from _during_rollout(seen, status, autopilot)
-    yield from _for_failed(layout, status)
+    yield from _for_failed(seen, status)
     if autopilot is not None and layout.spec.autopilot.dry_run and cause in _WHILE_DRY:
         yield from _out_of_dry_run(layout, autopilot)
     yield from _for_refusals(layout, autopilot.refusals if autopilot is not None else ())
@@ -115,9 +116,18 @@ def _during_rollout(
     yield Remedy("limit", text, (_edit(layout),))
 
 
-def _for_failed(layout: MigLayout, status: LayoutStatus) -> Iterator[Remedy]:
-    failed = [one.name for one in status.nodes if one.state == "Failed" and is_name(one.name)]
-    if failed:
+def _for_failed(seen: LayoutEvidence, status: LayoutStatus) -> Iterator[Remedy]:
+    layout = seen.layout
+    named = [one.name for one in status.nodes if one.state == "Failed" and is_name(one.name)]
+    unreadable = [name for name in named if isinstance(seen.rollouts.get(name), str)]
+    if unreadable:
+        commands = (
+            (f"kubectl annotate node {name} {ROLLOUT}-", f"kubectl uncordon {name}")
+            for name in unreadable[:_MOST_NODES]
+        )
+        text = "remove the annotations that cannot be read, once nobody cuts these nodes, and uncordon them"
+        yield Remedy("mend", text, tuple(chain.from_iterable(commands)))
+    if failed := [name for name in named if name not in unreadable]:
         again = tuple(f"kubectl annotate node {name} {RESULT}-" for name in failed[:_MOST_NODES])
         yield Remedy("change", "have the failed nodes tried again, once the reason is gone", again)
         if not layout.follows_demand:

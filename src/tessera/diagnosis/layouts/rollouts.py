@@ -9,7 +9,7 @@ from tessera.core.errors import InvalidInput
 from tessera.diagnosis.layouts.status import cut
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.layout_status import NodeStatus
-from tessera.protocol.mig.rollouts import ROLLOUT, Phase, RolloutRecord, read_record
+from tessera.protocol.mig.rollouts import Phase, RolloutRecord, record_of
 
 Rollout = RolloutRecord | str  # a text: why the node's annotation cannot be read
 
@@ -19,9 +19,8 @@ _PHASES: Final = frozenset(map(str, Phase))
 
 def rollout_on(annotations: Mapping[str, str] | None) -> Rollout | None:
     """What a node's annotations say of a rollout; None where none is under way."""
-    text = (annotations or {}).get(ROLLOUT)
     try:
-        return None if text is None else read_record(text)
+        return record_of(annotations)
     except InvalidInput as error:
         return str(error)
 

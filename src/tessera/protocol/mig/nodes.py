@@ -27,6 +27,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, name
 from tessera.core.mig.placement import Wish, every_place
 from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.text import shortened
 from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.objects import ABSENT, Part, decoder, seconds
@@ -45,6 +46,7 @@ _PER_PROFILE: Final = re.compile(rf"{re.escape(MIG_PREFIX)}[a-z0-9.+-]+\.(count|
 
 _MOST_CARDS: Final = 1024  # of one node: labels are written by people too
 _MOST_DEVICES: Final = 99_999
+_MOST_REASON: Final = 1000  # characters: it is copied into other annotations
 _MOST_MIB: Final = 1 << 24  # 16 TiB on one card
 _STRATEGIES: Final = {strategy.value: strategy for strategy in Strategy}
 
@@ -95,7 +97,7 @@ def gpu_node(node: NodeIn) -> GpuNode:
         strategy=_STRATEGIES.get(labels.get(_STRATEGY, no_strategy), Strategy.MIXED),
         mapping=annotations.get(MAPPING),
         state=labels.get(CONFIG_STATE, ""),
-        reason=annotations.get(CONFIG_REASON, ""),
+        reason=shortened(annotations.get(CONFIG_REASON, ""), _MOST_REASON),
         config=labels.get(PARTED_CONFIG, ""),
         labelled=(labelled := _labelled(labels)),
         offered=_offered(node, labelled),
@@ -146,7 +148,7 @@ def _offered(node: NodeIn, labelled: Counts) -> Counts:
     that has stopped (see `core.kubernetes.node`, `is_stale`).
     """
     labels, allocatable = node.metadata.labels or {}, node.status.allocatable or {}
-    found: dict[str, int | None] = {}
+    found: Counter[str] = Counter()
     left = any(is_any_gpu(resource) and amount not in ("0", 0) for resource, amount in allocatable.items())
     done = left and bool(labelled) and labels.get(CONFIG_STATE) == "success"
     for resource, amount in {**allocatable, **(node.status.capacity or {})}.items():
@@ -154,14 +156,18 @@ def _offered(node: NodeIn, labelled: Counts) -> Counts:
             continue
         if done and resource not in dict(labelled) and allocatable.get(resource, "0") in ("0", 0):
             continue
-        number = _devices(amount)
-        device = resource.removesuffix(SHARED)
-        replicas = _number(labels.get(device + ".replicas"), _MOST_DEVICES) or 1
-        if number is not None and number % replicas == 0 and (replicas > 1 or device == resource):
-            found[device] = number // replicas
-        else:
-            found[device + SHARED] = number or 1
+        device, number = counted_once(resource, _devices(amount), labels)
+        found[device] += number
     return _in_order(found)
+
+
+def counted_once(resource: str, number: int | None, labels: Mapping[str, str]) -> tuple[str, int]:
+    """Devices of which several pods share one, counted once each; as shares where no label says how many share one."""
+    device = resource.removesuffix(SHARED)
+    replicas = _number(labels.get(device + ".replicas"), _MOST_DEVICES) or 1
+    if number is not None and number % replicas == 0 and (replicas > 1 or device == resource):
+        return device, number // replicas
+    return device + SHARED, 1 if number is None else number
 
 
 def _devices(amount: str | float) -> int | None:

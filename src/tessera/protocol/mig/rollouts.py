@@ -4,9 +4,10 @@
 why the last one did not end well; the next one removes it.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -85,7 +86,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     offered: dict[str, int] = {}  # what the node had
     expected: dict[str, int] | None = None  # what it will have; None: unknown
     late: float = 0.0  # until then mig-manager may not know the configuration yet
-    tries: int = 0  # how often its label was changed away and back
+    tries: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # how often its label was changed away and back
     begun: bool = False  # mig-manager was seen at work
     result: Result = Result.DONE  # while it is put back: how it ends
     reason: str = ""
@@ -97,6 +98,11 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     @property
     def target(self) -> str:
         return target_of(self.key, self.after)
+
+    @property
+    def configurations(self) -> set[str]:
+        """Those of mig-manager that the node needs until the end: it may come back to the old one."""
+        return {one for one in (self.before, self.after) if one and self.label}
 
     def by_clock(self, now: float) -> "RolloutRecord":
         """The same with times that are not yet to come: where the clock that wrote it was ahead, the phase begins now."""
@@ -136,8 +142,11 @@ _record: Final = decoder(RolloutRecord)
 _end: Final = decoder(RolloutEnd)
 
 
-def read_record(text: str) -> RolloutRecord:
-    """`InvalidInput` for an annotation that is none of ours."""
+def record_of(annotations: Mapping[str, str] | None) -> RolloutRecord | None:
+    """The rollout that is under way on a node, by the node's annotations; `InvalidInput` where ours cannot be read."""
+    text = (annotations or {}).get(ROLLOUT)
+    if text is None:
+        return None
     try:
         return _record(text.encode("utf-8", "replace"))
     except InvalidInput as error:

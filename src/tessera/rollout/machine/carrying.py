@@ -1,7 +1,6 @@
 """Reads a node, and carries out the steps of its rollout."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
@@ -16,13 +15,12 @@ from tessera.rollout.in_use import claimed_on, uses_of
 from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
 from tessera.rollout.progress import offered_by, offered_on
 
-_SETTLES: Final = (
-    2.0  # seconds after a cordon in which pods may still come that the scheduler had placed before
-)
-
 
 class Carrier:
     """Reads and writes nodes for rollouts; `fence` is called before every write, and raises where nothing may be written any more."""
+
+    # seconds after a cordon in which pods may still come that the scheduler had placed before
+    settles = 2.0
 
     def __init__(self, client: Client, fence: Callable[[], None] = lambda: None) -> None:
         self._client = client
@@ -46,8 +44,10 @@ class Carrier:
         waits = _waiting(node)
         settled = self._is_settled(name, waits, began)
         uses, offered = await uses_of(self._client, name), await offered_on(self._client, node)
+        # also where nothing is offered just now: a DRA driver that is away does not take what claims hold
+        unowned = ROLLOUT not in (node.metadata.annotations or {})
         by_claims = (
-            offered and not offered_by(node) and (waits or ROLLOUT not in (node.metadata.annotations or {}))
+            waits.label or not offered_by(node) if waits is not None else unowned and not offered_by(node)
         )
         claimed = await claimed_on(self._client, name) if by_claims else {}
         return NodeSnapshot(node, uses, self._refused.get(name, ""), offered, claimed, settled)
@@ -64,7 +64,7 @@ class Carrier:
         if since != record.since:
             self._cordoned[name] = record.since, self._client.clock.now()
             return False
-        return began >= seen + _SETTLES
+        return began >= seen + self.settles
 
     async def write(
         self, seen: NodeSnapshot, patch: Patch, ensure: Callable[[], Awaitable[object]] | None = None

@@ -194,8 +194,8 @@ def _cordoned(turn: _Turn) -> NextStep:
         may = (one.pod for one in found if one.is_pod and (one.sure or all_said))
         pods = tuple(dict.fromkeys(one for one in may if one not in ending))
         return Evict(pods, reason) if record.drain and pods else Wait(reason)
-    if record.auto and not seen.settled:
-        return Wait("the scheduler may have chosen it for a pod just now")
+    if not seen.settled:
+        return Wait("waiting for pods that the scheduler has chosen it for before the cordon")
     late = turn.now + LATE if record.label and record.after.startswith(OURS) else 0.0
     if record.before == record.after and record.label:  # mig-manager acts on a change only
         moved = turn.moved(Phase.RETRYING, record.timeout, late=late)

@@ -10,12 +10,11 @@ from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 from tessera.protocol.mig.rollouts import (
     RESULT,
-    ROLLOUT,
     Result,
     RolloutEnd,
     RolloutRecord,
     read_end,
-    read_record,
+    record_of,
 )
 from tessera.rollout.in_use import Going, Holder, claim_holders, holders
 from tessera.rollout.progress import offered_by
@@ -60,8 +59,7 @@ class NodeSnapshot:
     @property
     def record(self) -> RolloutRecord | None:
         """The rollout that is under way; `InvalidInput` where the annotation cannot be read."""
-        text = (self.node.metadata.annotations or {}).get(ROLLOUT)
-        return None if text is None else read_record(text)
+        return record_of(self.node.metadata.annotations)
 
     def holding(self, going: Going) -> list[Holder]:
         """The pods that may hold devices which go, and the claims."""
