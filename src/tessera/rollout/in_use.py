@@ -1,8 +1,10 @@
 """Pods that hold devices which would go."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from tessera.core.devices.capacity import POD, PodUse
@@ -25,7 +27,7 @@ from tessera.protocol.mig.nodes import GpuNode
 _MOST_NAMED: Final = 8  # pods; more are counted
 # Seconds in which a node says which devices a pod holds that came before the cordon: until then it is not evicted in vain
 SAID_WITHIN: Final = 30.0
-NVIDIAS_DRIVER: Final = "gpu.nvidia.com"  # whose pools are called as their nodes
+NVIDIAS_DRIVER: Final = "gpu.nvidia.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +103,38 @@ def cleared(change: NodeChange, strategy: Strategy, uses: Iterable[PodUse]) -> d
     return {resource: number for resource, number in counts.items() if number}
 
 
-async def claimed_on(client: Client, node: str) -> dict[str, str]:
-    """The devices of DRA drivers on a node that claims hold, and who has them; none where claims may not be read."""
-    pools = (PoolId(DRIVER, pool_of(node)), PoolId(NVIDIAS_DRIVER, node))
-    try:
-        claims = await readable_list(client, RESOURCE_CLAIMS, read_claim)
-    except ApiError as error:
-        if not error.is_absent:
-            raise
-        return {}
-    return {device: one.holder for one in claims for of, device in one.holds if of in pools}
+class ClaimedDevices:
+    """The devices of nodes that claims hold. Claims cannot be listed by node: one list of all serves the nodes that are looked at together."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reading = asyncio.Lock()
+        self._began = -inf
+        self._found: dict[PoolId, dict[str, str]] = {}
+
+    async def on(self, node: str, since: float) -> Mapping[str, str]:
+        """Device → who has it, read no earlier than `since`, by the client's clock; none where claims may not be read."""
+        async with self._reading:
+            if self._began < since:
+                began = self._client.clock.now()
+                self._found = await self._read()
+                self._began = began
+        # NVIDIA's driver calls its pools as their nodes
+        ours, nvidias = PoolId(DRIVER, pool_of(node)), PoolId(NVIDIAS_DRIVER, node)
+        return {**self._found.get(nvidias, {}), **self._found.get(ours, {})}
+
+    async def _read(self) -> dict[PoolId, dict[str, str]]:
+        try:
+            claims = await readable_list(self._client, RESOURCE_CLAIMS, read_claim)
+        except ApiError as error:
+            if not error.is_absent:
+                raise
+            return {}
+        found: dict[PoolId, dict[str, str]] = {}
+        for claim in claims:
+            for pool, device in claim.holds:
+                found.setdefault(pool, {})[device] = claim.holder
+        return found
 
 
 async def uses_of(client: Client, node: str) -> list[PodUse]:

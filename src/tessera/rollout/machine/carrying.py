@@ -11,7 +11,7 @@ from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.rollouts import ROLLOUT, Phase, RolloutRecord
 from tessera.rollout.config_map import MANAGER
-from tessera.rollout.in_use import claimed_on, uses_of
+from tessera.rollout.in_use import ClaimedDevices, uses_of
 from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
 from tessera.rollout.progress import offered_by, offered_on
 
@@ -25,6 +25,7 @@ class Carrier:
     def __init__(self, client: Client, fence: Callable[[], None] = lambda: None) -> None:
         self._client = client
         self._fence = fence
+        self._claimed = ClaimedDevices(client)
         self._refused: dict[str, str] = {}  # by node: why a pod was not evicted
         self._cordoned: dict[
             str, tuple[float, float]
@@ -49,7 +50,7 @@ class Carrier:
         by_claims = (
             waits.label or not offered_by(node) if waits is not None else unowned and not offered_by(node)
         )
-        claimed = await claimed_on(self._client, name) if by_claims else {}
+        claimed = await self._claimed.on(name, began) if by_claims else {}
         return NodeSnapshot(node, uses, self._refused.get(name, ""), offered, claimed, settled)
 
     def _is_settled(self, name: str, record: RolloutRecord | None, began: float) -> bool:
