@@ -12,6 +12,7 @@ from tessera.cli.app import run
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.mig import documents as mig
 from tessera.rollout.attempt import Attempt
+from tessera.rollout.machine.carrying import Carrier
 from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
@@ -49,6 +50,7 @@ def apply(served, command, monkeypatch):
     """Runs `tessera mig apply` on three nodes that answer."""
     served.add(*(gpu_node(f"gpu-{number}", pool="a" if number else "b") for number in range(3)))
     monkeypatch.setattr(Attempt, "settles", 0.05)
+    monkeypatch.setattr(Carrier, "settles", 0.05)
 
     def call(*args, stdin=""):
         return command("mig", "apply", "--kubeconfig", served.kubeconfig, *args, stdin=stdin)
@@ -423,7 +425,11 @@ def test_cordon(apply):
     """The node is cordoned while it changes; who is waited for, or evicted, is shown before."""
     code, out, err = apply("1g.10gb=2", "gpu-0", "--yes", "--cordon")
     assert (code, out.splitlines()[-1]) == (0, "1 done")
-    assert err.splitlines()[:2] == ["gpu-0: cordoned", "gpu-0: run.ai/mig.config written"]
+    assert err.splitlines()[:3] == [
+        "gpu-0: cordoned",
+        "gpu-0: waiting for pods that the scheduler has chosen it for before the cordon",
+        "gpu-0: run.ai/mig.config written",
+    ]
     assert not apply.cluster.node("gpu-0")["spec"].get("unschedulable")
     apply.cluster.add(pod("train", "gpu-1", MIG + "2g.20gb"))
     code, out, _ = apply("1g.10gb=2", "gpu-1", "--dry-run", "--drain")

@@ -15,12 +15,12 @@ from msgspec import to_builtins
 
 from tessera.controller.ability import Ability
 from tessera.controller.failures import Failures, of_the_server
+from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.decisions import changed_rows
 from tessera.controller.layouts.auto.demand import SOONEST
-from tessera.controller.layouts.autopilot import Autopilot
+from tessera.controller.layouts.auto.looking import Looking
 from tessera.controller.layouts.events import of_conditions, of_decision
 from tessera.controller.layouts.judging import Verdict, Verdicts
-from tessera.controller.layouts.looking import Looking
 from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
 from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState

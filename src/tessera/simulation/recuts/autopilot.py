@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from tessera.controller.layouts import autopilot as controller
+from tessera.controller.layouts.auto import autopilot as controller
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.autopilot.values import Limits, Past, Want
 from tessera.core.mig.placement import Instance

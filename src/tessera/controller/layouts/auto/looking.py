@@ -7,10 +7,10 @@ from typing import Final
 
 from tessera.controller.beside import Beside
 from tessera.controller.failures import Failures, words
+from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.deciding import Look
 from tessera.controller.layouts.auto.demand import DemandFollower
 from tessera.controller.layouts.auto.memory import is_readable
-from tessera.controller.layouts.autopilot import Autopilot
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
