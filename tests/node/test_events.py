@@ -20,7 +20,7 @@ class Recorded:
     def after(self, devices: Sequence[Device], layout: NodeLayoutStatus | None) -> list[tuple[str, str, str]]:
         """What is recorded when devices and layout are like this."""
         before = len(self.events)
-        self._node.news(devices, layout)
+        self._node.record_changes(devices, layout)
         return [(one.type, one.reason, one.message) for one in self.events[before:]]
 
 

@@ -41,7 +41,7 @@ class Settings:
 
 
 class NodeSources:
-    """Every source of a node, asked together; `changed` is set when one has news, so that the next poll need not wait."""
+    """Every source of a node, asked together; `changed` is set when one has changed, so that the next poll need not wait."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ def node_sources(
     metrics: NodeMetrics,
     client: Client | None = None,
     *,
-    only_look: bool = False,
+    read_only: bool = False,
 ) -> NodeSources:
-    """`only_look`: no real card is cut by a layout, whatever the configuration says; a source itself cuts nothing as claims ask for it."""
+    """`read_only`: no layout cuts a real card, whatever the configuration says; cuts for claims are the caller's."""
     changed = asyncio.Event()
     on_demand = None
     sources: list[Source] = []
@@ -143,7 +143,7 @@ def node_sources(
                 changed=changed,
             )
             sources.append(laid_out)
-        elif configuration.nvml.cut and not only_look:
+        elif configuration.nvml.cut and not read_only:
             from tessera.node.sources.cutting.library import NvmlDriver
             from tessera.node.sources.cutting.source import CutSource
 

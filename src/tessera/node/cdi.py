@@ -21,7 +21,7 @@ from tessera.protocol.kubelet.dra_messages import main_request
 log = logging.getLogger(__name__)
 
 _CLAIM_KIND: Final = f"{DRIVER}/claim"
-# Not that of the device plugin, which takes away what is not its own of that prefix
+# Not that of the device plugin, which removes what is not its own of that prefix
 _CLAIM_PREFIX: Final = f"{DRIVER}-claim-"
 
 
@@ -102,7 +102,7 @@ class ClaimFiles:
         self._path(uid).unlink(missing_ok=True)
 
     def clean(self, known: Iterable[str]) -> list[str]:
-        """Take away the specs of claims that are not known, and what killed processes left; the uids."""
+        """Remove the specs of claims that are not known, and what killed processes left; the uids."""
         remove_leftovers(self._folder, SHARED_LEFTOVERS_AGE)
         found = {
             path.name.removeprefix(_CLAIM_PREFIX).removesuffix(".json")

@@ -1,4 +1,4 @@
-"""What is told of a node's devices and layout, in the log and as Events that `kubectl describe node` shows."""
+"""What is reported of a node's devices and layout, in the log and as Events that `kubectl describe node` shows."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class NodeEvents:
         """Record something that the node's operator ought to know."""
         self._record(Event(self._about, reason, message, "Warning"))
 
-    def news(self, devices: Sequence[Device], layout: NodeLayoutStatus | None) -> None:
+    def record_changes(self, devices: Sequence[Device], layout: NodeLayoutStatus | None) -> None:
         """Record how devices and layout differ from what was recorded last."""
         for resource, unhealthy, healthy in _health_changes(self._problems, devices):
             if unhealthy:

@@ -1,6 +1,6 @@
-"""What the device plugin and the DRA driver do alike: poll the sources, put in place what they say, and tell what came of it.
+"""What the device plugin and the DRA driver do alike: poll the sources, put in place what they say, and report the result.
 
-Nothing is remembered that cannot be looked at again, so there is no missed event to recover from. The one exception are the devices
+Nothing is remembered that cannot be read again, so there is no missed event to recover from. The one exception are the devices
 of the last run: they are on disk, and a start begins with them.
 """
 
@@ -33,7 +33,7 @@ NOT_SAVED: Final = "a restart would not know these devices, and could give a pod
 
 
 class Poller(ABC):
-    """Polls the sources once a second, and sooner when one has news."""
+    """Polls the sources once a second, and sooner when one has changed."""
 
     failure: str  # the word under which it is counted that the devices could not be put in place
 
@@ -63,10 +63,10 @@ class Poller(ABC):
             result = await self._poll()
             if result is not None:
                 self._sources.report(result)
-                self._events.news(self.devices, self._sources.layout_status)
+                self._events.record_changes(self.devices, self._sources.layout_status)
             self.beat = time.monotonic()
             if isinstance(result, NotPublished):
-                # news do not wake it: what a failing step writes may come back as news
+                # a change does not wake it: what a failing step writes may come back as a change
                 await asyncio.sleep(retry * tick)
                 retry = min(2 * retry, _LONGEST_RETRY)
             else:

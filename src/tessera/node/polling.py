@@ -1,4 +1,4 @@
-"""How loops rest between two rounds, and what they log and count of failures."""
+"""How loops wait between two rounds, and what they log and count of failures."""
 
 import asyncio
 import logging
@@ -20,17 +20,17 @@ class NotPublished:
 
 
 async def reconciling(
-    news: asyncio.Event,
+    changed: asyncio.Event,
     reconcile: Callable[[], Awaitable[None]],
     failed: Callable[[Exception], object],
     retry: tuple[float, float],
 ) -> None:
-    """Reconcile whenever there is news, until cancelled; after a failure again, in seconds that double from first to last."""
+    """Reconcile whenever `changed` is set, until cancelled; retry a failure after a delay that doubles from first to last."""
     first, longest = retry
     delay = first
     while True:
-        await news.wait()
-        news.clear()
+        await changed.wait()
+        changed.clear()
         try:
             await reconcile()
             delay = first
@@ -38,7 +38,7 @@ async def reconciling(
             failed(error)
             await asyncio.sleep(delay)
             delay = min(2 * delay, longest)
-            news.set()
+            changed.set()
 
 
 class Failures:
@@ -59,5 +59,5 @@ class Failures:
             self._log.warning(message, error)
 
     def round_over(self) -> None:
-        """The loop has come round: what did not fail this time is news when it fails again."""
+        """The loop has come round: what did not fail this time is logged when it fails again."""
         self._last, self._now = self._now, {}

@@ -56,36 +56,36 @@ def handlers(answers: Mapping[Method[Any, Any], Callable[..., Any]]) -> Handlers
 
 
 class Streams(Generic[Message]):
-    """The open streams of one call: each sends the message of the moment at once, and again when there is news."""
+    """The open streams of one call: each sends the current message at once, and again whenever it changes."""
 
     def __init__(self, message: Callable[[], Message], again: float | None = None) -> None:
-        """`again`: seconds after which a stream without news sends the message once more."""
+        """`again`: seconds after which a stream sends the message once more though it has not changed."""
         self._message = message
         self._again = again
-        self._open: set[asyncio.Event] = set()  # the news of each
+        self._open: set[asyncio.Event] = set()  # one per stream
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def send(self) -> None:
-        for news in self._open:
-            news.set()
+        for changed in self._open:
+            changed.set()
 
     def close(self) -> None:
         ending, self._open = self._open, set()
-        for news in ending:
-            news.set()
+        for changed in ending:
+            changed.set()
 
     async def watch(self, _: object, context: Context) -> AsyncIterator[Message]:
-        news = asyncio.Event()
-        self._open.add(news)
+        changed = asyncio.Event()
+        self._open.add(changed)
         try:
-            while news in self._open:
-                news.clear()
+            while changed in self._open:
+                changed.clear()
                 yield self._message()
-                await either(news, self._again)
+                await either(changed, self._again)
         finally:
-            self._open.discard(news)
+            self._open.discard(changed)
 
 
 async def serve(path: Path, services: Iterable[Handlers]) -> grpc.aio.Server:

@@ -38,7 +38,7 @@ class DeviceState(Saved[tuple[Device, ...]]):
 def rebuilt(
     known: Iterable[Device], counted: Collection[Key], published: Collection[str] = ()
 ) -> tuple[Device, ...]:
-    """Those of the known devices that somebody holds, and of the others those that were published and overlap with none of them.
+    """Those of the known devices that a pod holds, and of the others those that were published and overlap with none of them.
 
     `counted` are held, by resource and id; `published` are CDI names. A published device that overlaps with one that is held is left
     out: it was not there yet, or its slices are in doubt.

@@ -42,7 +42,7 @@ class Case:
         """When they are released, if they are looked at every 50 ms from now on until then; infinite: they are not."""
         while not self.withdrawn.released and self.clock.now < at:
             self.clock.now += 0.05
-            self.withdrawn.look()
+            self.withdrawn.try_release()
         assert self.withdrawn.released in (IDS, frozenset()), "all together, or none"
         returning = self.withdrawn.of({one.key for one in BEFORE})
         listed = [*self.withdrawn.on_list(X), *self.withdrawn.on_list(Y)]

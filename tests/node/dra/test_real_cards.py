@@ -203,7 +203,7 @@ def test_a_look_cuts_nothing(driver: FakeDriver, tmp_path: Path) -> None:
     """`--list` shows the places, and leaves what is there."""
     card = driver.fakes["GPU-0"].add(*FIRST.instances)
     settings = Settings(NODE, state_dir=tmp_path / "state")
-    sources = node_sources(device_config.parse(DYNAMIC.format()), settings, DraMetrics(), only_look=True)
+    sources = node_sources(device_config.parse(DYNAMIC.format()), settings, DraMetrics(), read_only=True)
     devices, _ = asyncio.run(sources.ask())
     assert {one.model.profile for one in devices} > {"", "1g.18gb", "7g.141gb"}
     assert card.cut == FIRST

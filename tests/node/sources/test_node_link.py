@@ -290,10 +290,10 @@ def test_what_the_watch_brought_is_newer_than_an_answer() -> None:
     async def story() -> None:
         link.upsert(_read(b'{"metadata": {"name": "node-1", "labels": {"a": "1"}}}'))
         link.report(Report(labels={"a": "1", "b": "2"}))
-        await link._answer()
-        await link._answer()
+        await link._write()
+        await link._write()
         assert [one["metadata"]["labels"] for one in SlowClient.patches] == [{"b": "2"}, {"a": "1"}]
-        await link._answer()
+        await link._write()
         assert len(SlowClient.patches) == 2, "the second answer was the newest word"
 
     link = NodeLink(SlowClient(), "node-1")  # type: ignore[arg-type] # nothing else is called

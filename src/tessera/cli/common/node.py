@@ -37,7 +37,7 @@ class NodeChoice:
 
         async def read(folder: str) -> list[Device]:
             settings = replace(self.settings, state_dir=Path(folder))
-            sources = node_sources(self.configuration(), settings, metrics, only_look=True)
+            sources = node_sources(self.configuration(), settings, metrics, read_only=True)
             devices, _ = await sources.ask()
             return devices
 

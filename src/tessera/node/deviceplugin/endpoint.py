@@ -43,7 +43,7 @@ class PluginEndpoint:
         self._socket = folder
         self._socket_identity: Signature | None = None
         self._kubelet: Signature | None = None  # the one we registered with
-        self._heard_at = 0.0  # when a kubelet last listened
+        self._listened_at = 0.0  # when a kubelet last listened
         self._waiting = False
         self._tried: Signature | None = None
         self._retry_at = 0.0
@@ -68,7 +68,7 @@ class PluginEndpoint:
             await self._serve_and_register(kubelet)
 
     async def close(self) -> None:
-        """End serving; a kubelet that listens is told so."""
+        """End serving, and close the streams of a kubelet that listens."""
         server, self._server, self._kubelet = self._server, None, None
         if server is None:
             return
@@ -80,12 +80,12 @@ class PluginEndpoint:
         if self._kubelet is None:
             return ""
         if self.service.streams:
-            self._heard_at = time.monotonic()
+            self._listened_at = time.monotonic()
         if signature_of(self._socket) != self._socket_identity:
             return "its socket was removed"
         if kubelet is not None and kubelet != self._kubelet:
             return "the kubelet restarted"
-        if time.monotonic() - self._heard_at > _STREAM_GRACE:
+        if time.monotonic() - self._listened_at > _STREAM_GRACE:
             return "the kubelet no longer listens"
         return ""
 
@@ -110,7 +110,7 @@ class PluginEndpoint:
             self._retry_at = time.monotonic() + self._retry_delay
             self._retry_delay = min(2 * self._retry_delay, _LONGEST_RETRY)
             return
-        self._kubelet, self._heard_at, self._retry_delay = kubelet, time.monotonic(), 1.0
+        self._kubelet, self._listened_at, self._retry_delay = kubelet, time.monotonic(), 1.0
         self._metrics.registrations.add(resource, "success")
         log.info("%s: registered with the kubelet, %d devices", resource, len(self.service.devices))
 

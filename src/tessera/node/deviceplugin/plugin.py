@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COMPONENT: Final = "tessera-device-plugin"  # that Events name
-_NOT_SAID: Final = "the kubelet does not say which devices pods hold"
-_LOOK_TICKS: Final = 5  # between two looks at what pods hold, and so between two writes of it to the node
+_HOLDERS_UNKNOWN: Final = "the kubelet does not say which devices pods hold"
+_REPORT_TICKS: Final = (
+    5  # between two readings of what pods hold, and so between two writes of it to the node
+)
 
 
 class Plugin(Poller):
@@ -112,20 +114,20 @@ class Plugin(Poller):
                     tasks.create_task(self._recorder.run())
                 if self._sources.laid_out is not None:
                     tasks.create_task(self._sources.laid_out.run())
-                    tasks.create_task(self._look(self._sources.laid_out))
+                    tasks.create_task(self._report_use(self._sources.laid_out))
                 changed = self._sources.changed if self._sources.cut_for_real else None
                 tasks.create_task(self._withdrawn.watch(self._send, changed))
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def _look(self, cards: "LaidOut") -> None:
-        """Keep right what depends on which devices pods hold: the metric of fragmentation, and what the node says of it."""
+    async def _report_use(self, cards: "LaidOut") -> None:
+        """Publish what depends on which devices pods hold: the metric of fragmentation, and the node's annotation."""
         while True:
             await self._allocations.settle(self._keys)
             self.metrics.room(rooms(cards.use(self._allocations.held(self._keys))))
             if cards.link is not None:
                 cards.link.annotate(IN_USE, None if self._settings.hide_in_use else self._in_use())
-            await asyncio.sleep(_LOOK_TICKS * self._settings.tick)
+            await asyncio.sleep(_REPORT_TICKS * self._settings.tick)
 
     def _in_use(self) -> str | None:
         """Which devices pods hold, as the node says it; None: it is not known."""
@@ -145,7 +147,7 @@ class Plugin(Poller):
         self._hold_if_lost()
 
     async def _put_in_place(self, wanted: list[Device]) -> Transition:
-        """If what is wanted is news, write it to disk and then publish it to the kubelet."""
+        """If what is wanted has changed, write it to disk and then publish it to the kubelet."""
         wanted = await self._without_claimed(wanted)
         try:
             if not self._known:
@@ -178,7 +180,7 @@ class Plugin(Poller):
         error, possible = self._state.error, self._sources.possible()
         counted, listed = await self._allocations.counted(), self._allocations.listed
         if counted is None and (error or self._sources.cut_for_real):
-            raise InvalidInput("; and ".join(filter(None, (error, _NOT_SAID))))
+            raise InvalidInput("; and ".join(filter(None, (error, _HOLDERS_UNKNOWN))))
         if error and (strange := unknown(possible, listed)):
             raise InvalidInput(
                 f"{error}; and nothing says where {first_of(strange, 3)} lies, which a pod holds"
@@ -200,7 +202,7 @@ class Plugin(Poller):
         """Pods may hold devices that another program published, such as NVIDIA's plugin before us: they stay for their pods as well."""
         counted = await self._allocations.counted()
         if counted is None:
-            raise InvalidInput(_NOT_SAID)
+            raise InvalidInput(_HOLDERS_UNKNOWN)
         found = [one for one in self._sources.possible() if one.key in counted - self._keys]
         self.devices, self._adopted = (*self.devices, *found), True
         self._holders.named({one.key: self._allocations.listed.get(one.key, A_POD) for one in found})

@@ -1,12 +1,12 @@
 """Devices that were withdrawn a moment ago: the kubelet may have chosen one for a pod before it knew, and ask for it yet.
 
-It takes over a new list without a word. But it writes its checkpoint after that (read in Kubernetes 1.36 and 1.37,
+It takes over a new list without an answer. But it writes its checkpoint after that (read in Kubernetes 1.36 and 1.37,
 pkg/kubelet/cm/devicemanager/manager.go):
 
 - A message of ListAndWatch replaces the healthy devices under the lock (`genericDeviceUpdateCallback`); after that it writes the
   checkpoint, in which `RegisteredDevices` are the healthy devices at that moment (`writeCheckpoint`).
 - It chooses from the healthy devices under the same lock (`devicesToAllocate`), and calls Allocate at once. It lets go of the lock in
-  one place: to ask which devices we prefer, after it has looked which are healthy.
+  one place: to ask which devices we prefer, after it has read which are healthy.
 
 Hence: once the checkpoint lists a device no longer, the kubelet chooses it no more. A call about it may be on its way (`ON_THE_WAY`), or
 be the next one after a question that we are answering, or have just answered. After that the device is released: an Allocate that comes
@@ -31,7 +31,7 @@ from tessera.core.errors import InvalidInput
 from tessera.node.state import Key
 from tessera.protocol.kubelet import checkpoint
 
-_POLL: Final = 0.02  # seconds between two looks at the checkpoint
+_POLL: Final = 0.02  # seconds between two readings of the checkpoint
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Withdrawn:
         self._some: dict[Key, _Withdrawn] = {}
         self._resources: set[str] = set()  # of which the kubelet's list has devices that were withdrawn
         self._unlisted = inf  # since when the checkpoint has none of those that are not released
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def published(self, before: Iterable[Device], after: Iterable[Device]) -> None:
         """These are published instead of those before; called before they are sent."""
@@ -67,7 +67,7 @@ class Withdrawn:
             self._some |= {one.key: _Withdrawn(one, now, one.key in listed) for one in gone}
             self._resources |= {one.resource for one in gone}
             self._unlisted = inf
-            self._news.set()
+            self._changed.set()
 
     def of(self, keys: Collection[Key]) -> list[Device]:
         """Those of these devices that can come back."""
@@ -86,20 +86,20 @@ class Withdrawn:
         ]
 
     async def watch(self, over: Callable[[str], None], changed: asyncio.Event | None = None) -> None:
-        """Tell of resources of which no device can come back any more, until cancelled; with `changed`, release devices as the kubelet proves it."""
+        """Call `over` for each resource of which no device can come back any more, until cancelled; with `changed`, release devices as the kubelet proves it."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._changed.wait()
+            self._changed.clear()
             while self._open:
-                if changed and self.look():
+                if changed and self.try_release():
                     changed.set()
                 await asyncio.sleep(_POLL)
             resources, self._resources = self._resources, set()
             for resource in sorted(resources):
                 over(resource)
 
-    def look(self) -> bool:
-        """Release what is withdrawn if the kubelet will ask for none of it; whether it was released."""
+    def try_release(self) -> bool:
+        """Release what is withdrawn if the kubelet's checkpoint proves that it will ask for none of it; whether it was released."""
         now, some = self._clock(), self._open
         mentioned = self._read(lambda data: checkpoint.registered(data) | checkpoint.allocated(data))
         if mentioned is None or some.keys() & mentioned or not all(one.listed for one in some.values()):

@@ -122,7 +122,7 @@ class Driver(Poller):
         if not (self.conflict or unreadable):
             self._claims.tidy(entries)
         self._publish()
-        self._claims.news()
+        self._claims.notify()
         if not saved:
             raise OSError(NOT_SAVED)
         return change

@@ -48,7 +48,7 @@ class NodeDriver:
         self._store = PreparedClaims(self._folder / "claims")
         self._files = ClaimFiles(settings.cdi_dir)
         # real cards are cut by a layout by the device plugin alone
-        self._sources = node_sources(configuration, settings, self.metrics, client, only_look=True)
+        self._sources = node_sources(configuration, settings, self.metrics, client, read_only=True)
         on_demand = self._sources.on_demand
         self._health = HealthService()
         self._recorder = Recorder(client, DRIVER, instance=settings.node)
@@ -127,7 +127,7 @@ class NodeDriver:
     # cleaning
 
     async def _cleaning(self) -> None:
-        """Take away what killed processes left, and entries of claims that can have no container."""
+        """Remove what killed processes left, and entries of claims that can have no container."""
         number = 0
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Questions to a driver that may never answer: asked in threads, and whoever asks goes on without the answer.
+"""Questions to a driver that may never answer: asked in threads, and the caller goes on without the answer.
 
 A call that hangs cannot be ended. Its thread is left alone, the same is not asked again before it has come back, and its answer
 is taken then. Threads end with the process.
@@ -29,7 +29,7 @@ class _Question:
     def __init__(self, ask: Callable[[], object], since: float) -> None:
         self.answer: Future[object] = Future()
         self.since = since
-        self.void = False  # whether nobody wants the answer any more
+        self.void = False  # whether the answer is no longer wanted
         self._ask = ask
         self._thread = 0
 
@@ -37,7 +37,7 @@ class _Question:
         self._thread = get_ident()
         try:
             self.answer.set_result(self._ask())
-        except BaseException as error:  # noqa: BLE001 # whoever takes the answer gets it
+        except BaseException as error:  # noqa: BLE001 # the caller that takes the answer gets it
             self.answer.set_exception(error)
 
     @property
@@ -66,7 +66,7 @@ class Asker:
 
     @property
     def unanswered(self) -> dict[str, str]:
-        """The questions whose answers were not taken yet; for one that hangs, the words that say so."""
+        """The questions whose answers were not taken yet; for one that hangs, the message that says so."""
         return {key: self._words(one) for key, one in self._open.items()}
 
     @property
@@ -75,7 +75,7 @@ class Asker:
         return not all(one.answer.done() for one in self._open.values())
 
     def _words(self, one: _Question) -> str:
-        # the same words for as long as it lasts: they are written to the node
+        # the same text for as long as it lasts: it is written to the node
         if one.answer.done() or self._clock() - one.since < HANGS:
             return ""
         return f"has not answered for more than {HANGS:.0f} s, in {one.call}"
@@ -105,9 +105,9 @@ class Asker:
             if one.void and one.answer.done():
                 del self._open[key]
 
-    def _wait(self, one: _Question, patience: float) -> None:
+    def _wait(self, one: _Question, timeout: float) -> None:
         """Until it is answered, or was asked so long ago."""
-        left = one.since + patience - self._clock()
+        left = one.since + timeout - self._clock()
         if left > 0 and not one.answer.done():
             self._wait_for(one.answer, left)
 

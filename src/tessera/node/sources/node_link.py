@@ -74,7 +74,7 @@ def report_of(
 ) -> Report:
     """The report of a node whose cards are cut like this now; where no layout is desired there is no state either.
 
-    `leaving` are the ids of devices of an earlier layout that stay for their pods: they are there, and are told.
+    `leaving` are the ids of devices of an earlier layout that stay for their pods: they are there, and are reported.
     """
     return report_with(mapping_of(there, node, leaving), gpu_labels(there, strategy), desired, status)
 
@@ -145,7 +145,7 @@ class NodeLink:
 
     def __init__(self, client: Client, name: str, changed: asyncio.Event | None = None) -> None:
         """`changed` is set whenever there is something new to read here."""
-        self.heard = False  # whether the node was seen, so that `desired` is what it says
+        self.synced = False  # whether the node was read, so that `desired` is what it says
         self.desired: str | None = None  # the layout that its annotation asks for
         self.silent = False  # whether the API server has not answered for so long that waiting is no use
         self._client = client
@@ -154,7 +154,7 @@ class NodeLink:
         self._seen: Metadata | None = None
         self._report: Report | None = None
         self._more: dict[str, str | None] = {}  # annotations that are no part of the report
-        self._news = asyncio.Event()
+        self._pending = asyncio.Event()  # set when the node may have to be written
         sink = Sink(_read, self.replace, self.upsert, self.delete)
         self._reflector = Reflector(client, NODES.named(name), sink)
 
@@ -162,19 +162,19 @@ class NodeLink:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._waiting())
-            tasks.create_task(reconciling(self._news, self._answer, self._failed, _RETRY))
+            tasks.create_task(reconciling(self._pending, self._write, self._failed, _RETRY))
 
     def report(self, report: Report) -> None:
         """From now on the node should have these labels and annotations."""
         if report != self._report:
             self._report = report
-            self._news.set()
+            self._pending.set()
 
     def annotate(self, name: str, value: str | None) -> None:
         """From now on the node should have this annotation besides; None: it should not."""
         if (name, value) not in self._more.items():
             self._more[name] = value
-            self._news.set()
+            self._pending.set()
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -192,11 +192,11 @@ class NodeLink:
             self.delete(Key("", self._name))
 
     def upsert(self, one: Metadata) -> None:
-        before, self._seen = (self.heard, self.desired), one
-        self.heard, self.desired = True, (one.annotations or {}).get(RUNAI_CONFIG)
-        if (self.heard, self.desired) != before:  # most changes are heartbeats, or what we wrote ourselves
+        before, self._seen = (self.synced, self.desired), one
+        self.synced, self.desired = True, (one.annotations or {}).get(RUNAI_CONFIG)
+        if (self.synced, self.desired) != before:  # most changes are heartbeats, or what we wrote ourselves
             self._changed.set()
-        self._news.set()
+        self._pending.set()
 
     def delete(self, key: Key) -> None:
         """There is no such node: wait for it; its devices stay as they are."""
@@ -214,9 +214,9 @@ class NodeLink:
     def _failed(self, error: Exception) -> None:
         log.warning("node %s: cannot write the state of its layout, will try again: %s", self._name, error)
 
-    async def _answer(self) -> None:
+    async def _write(self) -> None:
         seen, report = self._seen, self._report
-        # a report about an earlier text is no answer to this one, which is about to be looked at
+        # a report about an earlier text does not fit this one, which is about to be read
         if seen is None or report is None or report.desired != text_of(self.desired):
             return
         report = replace(report, annotations={**report.annotations, **self._more})
@@ -236,7 +236,7 @@ def decide(
     """The layout that the node, or else a file, desires now; while the API server is silent that of the last run, None: none yet."""
     if link is None:
         return layouts.decide(file_text(file) if file else None, before)
-    if link.heard:
+    if link.synced:
         return layouts.decide(link.desired, before)
     if link.silent and before is None:
         return layouts.recall()

@@ -21,7 +21,7 @@ from tessera.protocol.configuration.devices import NvmlCards
 log = logging.getLogger(__name__)
 
 _CARDS_EVERY: Final = 10.0  # seconds: layouts of real cards change rarely, and events are read at every poll
-# After that long without another event a card that answers is taken for well: it was reset, or the fault was passing
+# After that long without another event a card that answers counts as healthy: it was reset, or the fault was transient
 _QUIET: Final = 300.0
 # What a program does wrong, not the card: the list of NVIDIA's own plugin
 _HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
@@ -51,7 +51,7 @@ class NvmlSource:
         self._clock = clock
         self._failed = failed
         self._hanging: Mapping[str, str] = {}  # what of NVML does not come back, and the words for it
-        self.cards: Sequence[NvmlCard] = ()  # as they were at the last look
+        self.cards: Sequence[NvmlCard] = ()  # as they were read last
         self._cards_at: float | None = None
         # card and GPU instance → when, what
         self._faults: dict[tuple[str, int | None], tuple[float, str]] = {}
@@ -60,8 +60,8 @@ class NvmlSource:
     def cdi_kind(self) -> str:
         return self._configuration.cdi_kind
 
-    def look_again(self) -> None:
-        """The cards have changed: look at them at the next poll."""
+    def invalidate(self) -> None:
+        """The cards have changed: read them at the next poll."""
         self._cards_at = None
 
     def close(self) -> None:
@@ -70,13 +70,13 @@ class NvmlSource:
 
     def devices(self, busy: Collection[str] = ()) -> Sequence[Device]:
         """The GPUs and MIG devices that the strategy makes resources of; cards of the UUIDs in `busy` are not asked."""
-        self.look(busy)
+        self.refresh(busy)
         if self._strategy is Strategy.SINGLE:
             _check_single(self.cards)
         return [device for card in self.cards for device in self._card_devices(card)]
 
-    def look(self, busy: Collection[str] = ()) -> None:
-        """See how the cards are, and what went wrong with them."""
+    def refresh(self, busy: Collection[str] = ()) -> None:
+        """Read the cards, unless that was done a moment ago, and the events of what went wrong with them."""
         now = self._clock()
         if self._cards_at is None or now - self._cards_at >= _CARDS_EVERY or self._nvml.unanswered:
             try:
@@ -86,7 +86,7 @@ class NvmlSource:
         for event in self._nvml.events():
             if event.xid not in _HARMLESS_XIDS:
                 self._faults[event.card, event.gpu_instance] = (now, str(event))
-                self.look_again()
+                self.invalidate()
         self._faults = {key: fault for key, fault in self._faults.items() if now - fault[0] < _QUIET}
 
     def _report_hanging(self) -> None:

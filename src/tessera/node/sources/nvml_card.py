@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 _T = TypeVar("_T")
 
 _MIG_NAME: Final = re.compile(r"MIG (\S+)$")  # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
-_REMOVED: Final = ("NOT_FOUND", "INVALID_ARGUMENT")  # a MIG device that was taken away while it was read
+_REMOVED: Final = ("NOT_FOUND", "INVALID_ARGUMENT")  # a MIG device that was removed while it was read
 _NO_MIG: Final = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND")  # of a card, or of an old driver
 # By the names of nvidia-ml-py. Without a driver no card answers; the version differs while the driver is replaced
 NO_DRIVER: Final = ("UNINITIALIZED", "DRIVER_NOT_LOADED", "LIBRARY_NOT_FOUND", "LIB_RM_VERSION_MISMATCH")
@@ -24,7 +24,7 @@ class NvmlMigDevice:
     gpu_instance: int
     compute_instance: int
     memory_mib: int
-    start: int | None = None  # memory slices of the GPU instance, where the driver tells
+    start: int | None = None  # memory slices of the GPU instance, where the driver reports it
     size: int | None = None
 
 
@@ -62,7 +62,7 @@ def read_card(lib: Any, handle: Any, index: int, sysfs: Path) -> NvmlCard:
 
 
 def _numa(sysfs: Path, bus: str) -> int | None:
-    """The NUMA node, as the kernel tells it; NVML writes bus ids with eight digits of domain, the kernel four."""
+    """The NUMA node, as the kernel reports it; NVML writes bus ids with eight digits of domain, the kernel four."""
     try:
         node = int((sysfs / "bus/pci/devices" / bus[4:].lower() / "numa_node").read_text())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """NVIDIA's management library, as far as a device plugin needs it: cards, their MIG devices, what went wrong.
 
-`Nvml` is the port; `NvmlLibrary` is the real thing. It only reads, card by card: one that does not answer is ill, and takes no
+`Nvml` is the port; `NvmlLibrary` is the real thing. It only reads, card by card: one that does not answer is unhealthy, and takes no
 other with it; nor does a call that hangs. A driver that is not loaded, or is reloaded while we run, is no crash: the next poll starts again.
 """
 
@@ -43,7 +43,7 @@ class Nvml(Protocol):
     def cards(self, busy: Collection[str] = ()) -> Sequence[NvmlCard]:
         """Every GPU, one that does not answer with its problem; raises `SourceFailed` when the driver does not answer.
 
-        Cards of the UUIDs in `busy` are being cut: they are not asked, and are told as they were seen last.
+        Cards of the UUIDs in `busy` are being cut: they are not asked, and are reported as they were seen last.
         """
         ...
 
@@ -57,7 +57,7 @@ class Nvml(Protocol):
 
     @property
     def unanswered(self) -> Mapping[str, str]:
-        """What was not answered at the last look, such as `card 1`; for what hangs, the words that say so."""
+        """What was not answered at the last poll, such as `card 1`; for what hangs, the message that says so."""
         ...
 
 
@@ -70,23 +70,23 @@ class NvmlLibrary:
         self._event_set: Any = None
         self._registered: set[str] = set()
         self._seen: dict[int, NvmlCard] = {}  # as each card answered last
-        self._told: Sequence[NvmlCard] = ()  # at the last look
-        self._silent = False  # whether some card did not answer at the last look
+        self._last_cards: Sequence[NvmlCard] = ()  # as they were returned last
+        self._silent = False  # whether some card did not answer at the last poll
         self._driver, self._readers = asker(), asker()  # questions to the driver as a whole, and to cards
 
     def cards(self, busy: Collection[str] = ()) -> Sequence[NvmlCard]:
         if self._silent:
-            self.close()  # a card that was reset or replaced may be seen only by those who open the library anew
+            self.close()  # a card that was reset or replaced may be seen only after the library is opened again
         self._driver.only(("open", "driver", "events"))
         found = self._answer("driver", lambda lib: lib.nvmlDeviceGetCount())
         if found is not None:
-            self._told = self._cards(*found, busy)
-            return self._told
+            self._last_cards = self._cards(*found, busy)
+            return self._last_cards
         waits = self._driver.unanswered
         words = waits.get("open") or waits.get("driver")
-        if not self._told:
+        if not self._last_cards:
             raise SourceFailed(f"NVML {words or _NOT_YET}")
-        return [replace(card, problem=words or card.problem) for card in self._told]
+        return [replace(card, problem=words or card.problem) for card in self._last_cards]
 
     def events(self) -> Sequence[NvmlEvent]:
         found = self._answer("events", self._events)
@@ -163,7 +163,7 @@ class NvmlLibrary:
         return read_card(lib, handle, index, self._sysfs)
 
     def _register(self, lib: Any, handle: Any, uuid: str) -> None:
-        """Hear of what goes wrong on the card; some cards cannot tell, which the poll makes up for."""
+        """Subscribe to the card's errors; for cards that have no such events the poll is enough."""
         if uuid not in self._registered:
             wanted = lib.nvmlEventTypeXidCriticalError | lib.nvmlEventTypeDoubleBitEccError
             wanted &= optional(lib, lib.nvmlDeviceGetSupportedEventTypes, handle) or 0
@@ -179,7 +179,9 @@ class NvmlLibrary:
             except lib.NVMLError as error:
                 if is_one_of(lib, error, ("TIMEOUT",)):
                     break
-                if is_one_of(lib, error, ("GPU_IS_LOST",)):  # the others are heard again after the next look
+                if is_one_of(
+                    lib, error, ("GPU_IS_LOST",)
+                ):  # the others' events come again after the next poll
                     self._silent = True
                     break
                 raise

@@ -351,7 +351,7 @@ def test_fault_50_a_call_that_hangs_holds_up_its_card_alone(
 ) -> None:
     """Claims of the card fail with the card's name, those of others are prepared; no other process cuts meanwhile."""
     monkeypatch.setattr(jobs, "CutJob", CutJob)
-    monkeypatch.setattr(jobs, "_LOOK", 0.05)
+    monkeypatch.setattr(jobs, "_POLL", 0.05)
 
     async def story() -> None:
         cards, gate = [FakeCard(0), FakeCard(1)], threading.Event()
@@ -424,7 +424,7 @@ def test_slices_that_claims_were_given_as_found_are_kept(tmp_path: Path) -> None
     async def story() -> None:
         card = FakeCard().add(*layout("2g.35gb@0")).add(*layout("3g.71gb@4"), computes=3)
         node = Node(tmp_path, FakeDriver(card))
-        await node.source.look()
+        await node.source.refresh()
         node.devices = offer(node.source.on_cards)
         small = next(name for name in node.devices if "1c" in name)
         await node.prepare("a", TWO)
@@ -448,14 +448,14 @@ def test_fault_51_a_lost_card(tmp_path: Path) -> None:
         await node.poll()
         await node.prepare("a", TWO)
         cards[0].lost = "GPU is lost"
-        node.source._gpus.look_again()
+        node.source._gpus.invalidate()
         found = await node.poll()
         assert {one.problem for one in found.values()} == {"", "does not answer: GPU is lost"}
         assert all(one.healthy == name.startswith("gpu-1") for name, one in found.items())
         await node.prepare("a", TWO)
         await node.end("a")
         cards[0].lost = ""
-        node.source._gpus.look_again()
+        node.source._gpus.invalidate()
         await node.poll()
         assert (cut(cards[0]), node.left) == ([], [])
 

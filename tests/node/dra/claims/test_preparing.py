@@ -430,7 +430,7 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
         waiting = asyncio.create_task(node.claims.prepare(claim))
         await asyncio.sleep(0)
         node.devices["gpu-9"] = listed("x")
-        node.claims.news()
+        node.claims.notify()
         assert len(await waiting) == 1
 
     run(story)

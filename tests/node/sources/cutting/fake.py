@@ -42,7 +42,7 @@ class FakeCard:
     # called before the nth call takes effect with its name and n, and after that with -n
     fault: Callable[[str, int], None] = lambda name, number: None
     calls: list[str] = field(default_factory=list)
-    note: Callable[[str], None] = lambda name: None
+    on_call: Callable[[str], None] = lambda name: None
 
     @property
     def uuid(self) -> str:
@@ -128,7 +128,7 @@ class FakeCard:
 
     @contextmanager
     def _calling(self, name: str) -> Iterator[None]:
-        self.note(name)
+        self.on_call(name)
         self.calls.append(name)
         number = len(self.calls)
         if self.lost:
@@ -179,9 +179,9 @@ class FakeDriver:
         return self.fakes[uuid].product
 
     @contextmanager
-    def open(self, uuid: str, note: Callable[[str], None]) -> Iterator[FakeCard]:
+    def open(self, uuid: str, on_call: Callable[[str], None]) -> Iterator[FakeCard]:
         self.open_at_cut.append(self.open_for_reading)
-        self.fakes[uuid].note = note
+        self.fakes[uuid].on_call = on_call
         yield self.fakes[uuid]
 
     @staticmethod

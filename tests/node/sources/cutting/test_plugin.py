@@ -255,7 +255,7 @@ def test_the_dra_driver_and_a_look_cut_nothing(driver: FakeDriver, tmp_path: Pat
     layout = tmp_path / "layout"
     layout.write_text("1g.18gb=7")
     settings = Settings("node-1", state_dir=tmp_path, host_root=tmp_path, layout_file=layout)
-    sources = node_sources(device_config.parse(CUT), settings, Metrics(), only_look=True)
+    sources = node_sources(device_config.parse(CUT), settings, Metrics(), read_only=True)
     devices, _ = asyncio.run(sources.ask())
     assert [one.resource for one in devices] == [TWO, TWO, THREE]
     assert not (tmp_path / "cut").exists()

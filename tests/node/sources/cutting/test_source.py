@@ -551,7 +551,7 @@ def test_a_layout_that_is_not_known_yet(tmp_path: Path) -> None:
 
     async def story() -> None:
         node = Node(tmp_path, FakeCard())
-        node.source.link = type("Silent", (), {"heard": False, "silent": False})()
+        node.source.link = type("Silent", (), {"synced": False, "silent": False})()
         with pytest.raises(SourceFailed, match="not known yet"):
             await node.source.devices()
         node.source.report(NotPublished("x"))

@@ -54,13 +54,15 @@ class ClaimSlices:
         self._source = source
         self._store = store
         self._made: set[tuple[str, str]] = set()  # claim and card: its slices there were made by us
-        self._gone: set[Key] = set()  # at the last look; a claim that is just ending is no news
+        self._gone: set[Key] = (
+            set()
+        )  # at the last call of `gone`; a claim that is just ending is not reported
 
     async def missing(self, entry: PreparedClaim, devices: Mapping[str, Device]) -> bool:
-        """Whether a slice of a claim that is prepared is gone, as far as that can be told: its card was reset, or another program removed it."""
+        """Whether a slice of a prepared claim is known to be gone: its card was reset, or another program removed it."""
         mine = _on_demand(entry, devices)
         try:
-            await self._source.look(again=bool(mine))
+            await self._source.refresh(force=bool(mine))
         except SourceFailed:
             return False
         gone = [
@@ -73,7 +75,7 @@ class ClaimSlices:
         return bool(gone)
 
     def gone(self, entries: Iterable[PreparedClaim], devices: Mapping[str, Device]) -> dict[Key, str]:
-        """Devices of prepared claims that are not on their cards, at two looks: what is wrong with them."""
+        """Devices of prepared claims that two calls in a row did not find on their cards: what is wrong with them."""
         before, self._gone = self._gone, {
             device.key
             for entry in entries
@@ -89,7 +91,7 @@ class ClaimSlices:
         """The claim's devices as they are on their cards, cut now; or why not."""
         mine, ends = _on_demand(entry, devices), time.monotonic() + timeout
         try:
-            await self._source.look(again=bool(mine))
+            await self._source.refresh(force=bool(mine))
             words = [
                 await self._cut(card, entry, ends)
                 for card in sorted({one.parent for one, _ in mine if not one.admin})
@@ -110,7 +112,7 @@ class ClaimSlices:
         return made
 
     async def _cut(self, card: str, entry: PreparedClaim, ends: float) -> str:
-        """A card with the claim's slices, made anew: whatever was in their places is nobody's that we know."""
+        """Cut the claim's slices on a card; what was in their places belongs to no known claim."""
         others, everything = await self._wanted(card, without=entry.uid), await self._wanted(card)
         ours = [one for one in everything.instances if one not in others.instances]
         there = [one for one in ours if self._source.has(card, one)]
@@ -124,7 +126,7 @@ class ClaimSlices:
         return words
 
     async def remove(self, entry: PreparedClaim) -> None:
-        """Take away the claim's slices; one that some program still uses goes later, and keeps its place until then."""
+        """Remove the claim's slices; one that some program still uses goes later, and keeps its place until then."""
         for card, held in wanted_of([entry], self._store.boot).items():
             ours = entry.phase is Phase.COMPLETED or (entry.uid, card) in self._made
             self._made.discard((entry.uid, card))
@@ -139,7 +141,7 @@ class ClaimSlices:
                 log.warning("%s has ended, and its slices go later: %s", entry, words)
 
     async def tidy(self, card: str) -> None:
-        """Take away what no claim holds."""
+        """Remove what no claim holds."""
         try:
             await self._source.cut(card, await self._wanted(card), _END)
         except SourceFailed as error:

@@ -108,7 +108,7 @@ class Claims:
             if not logged:
                 log.info("claim %s waits: %s", claim, result.reason)
                 logged = True
-            await self._news()
+            await self._wait_for_change()
             if self._clock() - read_at > _READ_AGAIN:
                 given, read_at = await self._read_until(claim, deadline), self._clock()
 
@@ -122,8 +122,8 @@ class Claims:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def news(self) -> None:
-        """Something changed that claims may wait for."""
+    def notify(self) -> None:
+        """Wake the claims that wait: something changed that they may wait for."""
         self._freed.set()
 
     # preparing
@@ -254,7 +254,7 @@ class Claims:
             reached("unprepare: entry is gone")
         if entry:
             log.info("%s ended: %s", entry, ", ".join(one.device for one in entry.devices) or "nothing")
-        self.news()
+        self.notify()
 
     def _forget(self, uid: str) -> None:
         with self._store.locked():
@@ -263,7 +263,7 @@ class Claims:
     # slices of real cards
 
     def tidy(self, entries: Sequence[PreparedClaim]) -> None:
-        """Begin to take away slices that no claim holds, each card for itself; `entries` are all claims there are."""
+        """Begin to remove slices that no claim holds, each card for itself; `entries` are all claims there are."""
         for card in self._slices.untidy(entries) if self._slices else ():
             if card not in self._tidying:
                 self._tidying.add(card)
@@ -297,7 +297,7 @@ class Claims:
         for key in sorted(keys):
             await stack.enter_async_context(self._cards.setdefault(key, asyncio.Lock()))
 
-    async def _news(self) -> None:
+    async def _wait_for_change(self) -> None:
         self._freed.clear()
         await either(self._freed, _POLL)
 

@@ -32,7 +32,7 @@ def offer(devices: Iterable[Device]) -> dict[str, Device]:
     devices = tuple(devices)
     taken = Counter(map(_plain_name, devices))
     return {
-        name if taken[name := _plain_name(device)] == 1 else _told_apart(name, device): device
+        name if taken[name := _plain_name(device)] == 1 else _unique_name(name, device): device
         for device in _ordered(devices)
     }
 
@@ -47,7 +47,7 @@ def _plain_name(device: Device) -> str:
     return slice_name(place.card.index, model.profile, place.span.start)
 
 
-def _told_apart(name: str, device: Device) -> str:
+def _unique_name(name: str, device: Device) -> str:
     digest = hashlib.sha256(f"{device.resource}\0{device.cdi_name}".encode()).hexdigest()[:10]
     return f"{name[: MOST_NAME - len(digest) - 1]}-{digest}"
 

@@ -51,7 +51,7 @@ def plan(
 
 
 def slice_name(index: int, node: str) -> str:
-    """The name of a node's slice; they sort by it. A node's name that is too long is cut, and told apart by a hash."""
+    """The name of a node's slice; they sort by it. A node's name that is too long is cut, and a hash makes it unique."""
     name = f"{index:05}-{node}-{DRIVER}"
     if len(name) <= _MOST_NAME:
         return name

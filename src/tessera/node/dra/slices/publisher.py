@@ -61,7 +61,7 @@ class Publisher:
         self._kept: dict[str, tuple[Document, object]] = {}  # by name: what was sent, and what was kept of it
         self._failures = Failures(log, metrics.failed)
         self._dropped: tuple[str, ...] = ()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         resource = Resource(
             "resourceslices", _COLLECTION, fields=f"spec.nodeName={node},spec.driver={DRIVER}"
         )
@@ -72,12 +72,12 @@ class Publisher:
         """From now on these specs ought to be there; none: no slice at all."""
         if self._desired is None or list(desired) != list(self._desired):
             self._desired = tuple(desired)
-            self._news.set()
+            self._changed.set()
 
     def retry(self) -> None:
         """Try again where it is not published: another process may have ended."""
         if not self.published:
-            self._news.set()
+            self._changed.set()
 
     @property
     def synced(self) -> bool:
@@ -95,21 +95,21 @@ class Publisher:
         self.current = {}
         for one in objects:
             self._put(one)
-        self._news.set()
+        self._changed.set()
 
     def upsert(self, one: Document) -> None:
         self._put(one)
-        self._news.set()
+        self._changed.set()
 
     def delete(self, key: Key) -> None:
         self.current.pop(key.name, None)
-        self._news.set()
+        self._changed.set()
 
     # keeping
 
     async def _keeping(self) -> None:
         await self._reflector.synced()
-        await reconciling(self._news, self._reconcile, self._failed, self._retry)
+        await reconciling(self._changed, self._reconcile, self._failed, self._retry)
 
     def _failed(self, error: Exception) -> None:
         self._failures.add("publish", "ResourceSlices cannot be written, will try again: %s", error)
@@ -147,7 +147,7 @@ class Publisher:
             except ApiError as error:
                 if error.is_not_found:  # removed meanwhile: the watch will say so, or has
                     self.current.pop(name, None)
-                    self._news.set()
+                    self._changed.set()
                 elif not error.is_conflict:
                     raise
                 continue  # another process wrote first: the watch brings what

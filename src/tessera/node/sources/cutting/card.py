@@ -51,7 +51,7 @@ class Order:
     free: frozenset[int] = (
         frozenset()
     )  # numbers of the GPU instances that may go, if the goal does not want them
-    switch: bool = False  # whether MIG mode may be switched: nobody uses the card
+    switch: bool = False  # whether MIG mode may be switched: no program uses the card
 
 
 def cut(order: Order, card: Writer, journal: Journal) -> Outcome:
@@ -109,7 +109,7 @@ class _Cut:
         self.order = order
         self.busy: dict[int, str] = {}  # GPU instances that some program uses, with NVML's words: they stay
         self._card = card
-        self._ours: set[int] = set()  # made here: nobody was given them yet
+        self._ours: set[int] = set()  # made here: no pod was given them yet
 
     def carry_out(self, goal: Cut) -> None:
         card = self._card
@@ -129,13 +129,13 @@ class _Cut:
                 card.create_compute(number)
             left = self.steps(goal, card.made())
             if left:
-                raise DriverRefused(f"the card is not as it was cut: {_said(left)}")
+                raise DriverRefused(f"the card is not as it was cut: {_describe(left)}")
         if now and not goal.mig and not card.made():
             card.switch(on=False)
 
     def steps(self, goal: Cut, made: Sequence[GpuInstance]) -> Steps:
         free = self.order.free | self._ours
-        # what has no compute instance is no device, so nobody can use it: a cut that was killed left it
+        # what has no compute instance is no device, so no program can use it: a cut that was killed left it
         kept = {one.id for one in made if one.computes and one.id not in free} | {*self.busy}
         return steps(self.order.product, made, goal.instances, kept)
 
@@ -157,7 +157,7 @@ class _Cut:
             self.busy[one.id] = f"{one.instance}: {error}"
 
 
-def _said(left: Steps) -> str:
+def _describe(left: Steps) -> str:
     missing = [str(one) for one in left.create] + [str(one.instance) for one in left.complete]
     too_many = [str(one.instance) for one in left.destroy]
     lacks = f"it lacks {', '.join(missing)}" if missing else ""

@@ -23,7 +23,7 @@ _HANGS_AFTER: Final = 30.0  # seconds for one call; NVML makes and removes insta
 
 # seconds until a card that some program uses is tried again, doubling from the first to the second
 AGAIN: Final = (5.0, 60.0)
-_LOOK: Final = 0.5  # seconds between looks at a job: it may hang, or we may end
+_POLL: Final = 0.5  # seconds between two checks of a job: it may hang, or we may end
 _STOP: Final = 5.0  # seconds for jobs at work when we end; Kubernetes gives us 30 in all
 
 
@@ -57,7 +57,7 @@ class CutJob:
     def hangs(self) -> str:
         """What has not come back for too long; empty: nothing."""
         name, since = self._call
-        # the same words for as long as it lasts: they are written to the node
+        # the same text for as long as it lasts: it is written to the node
         hangs = self._clock() - since > _HANGS_AFTER
         return (
             f"waits for {name}, which has not come back for more than {_HANGS_AFTER:.0f} s" if hangs else ""
@@ -68,12 +68,12 @@ class CutJob:
         """What kept it from coming to its end; empty: nothing."""
         return "" if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.words
 
-    def _note(self, name: str) -> None:
+    def _on_call(self, name: str) -> None:
         self._call = (name, self._clock())
 
     def _run(self) -> None:
         try:
-            with self._driver.open(self.order.card, self._note) as card:
+            with self._driver.open(self.order.card, self._on_call) as card:
                 outcome = cut(self.order, card, self._journal)
         except DriverRefused as error:
             outcome = Busy(str(error))  # nothing was changed: the card does not answer
@@ -95,7 +95,7 @@ class _Later:
 
 
 class AwaitedJobs:
-    """Jobs that somebody waits for, one at a time on a card, alone among the processes that cut."""
+    """Jobs that the DRA driver waits for, one at a time on a card, alone among the processes that cut."""
 
     def __init__(
         self, driver: GpuDriver, journal: Journal, lock: Lock, clock: Callable[[], float] = time.monotonic
@@ -107,8 +107,8 @@ class AwaitedJobs:
         self._users = 0  # of the lock
         self._jobs: dict[str, CutJob] = {}
         self._later: dict[str, _Later] = {}
-        self._news = asyncio.Event()
-        self._latest = inf  # until when anybody waits
+        self._ended = asyncio.Event()
+        self._latest = inf  # until when `over` waits
 
     @property
     def busy(self) -> frozenset[str]:
@@ -133,7 +133,7 @@ class AwaitedJobs:
 
     def begin(self, order: Order) -> CutJob:
         loop = asyncio.get_running_loop()
-        job = CutJob(order, self._driver, self._journal, lambda: wake(loop, self._news), self._clock)
+        job = CutJob(order, self._driver, self._journal, lambda: wake(loop, self._ended), self._clock)
         self._jobs[order.card] = job
         job.start()
         return job
@@ -142,9 +142,9 @@ class AwaitedJobs:
         """Wait until nothing is at work on a card, or for so long; what is at work then."""
         job = self._jobs.get(card)
         while job and job.outcome is None and self._clock() < min(ends, self._latest):
-            self._news.clear()
+            self._ended.clear()
             if job.outcome is None:
-                await either(self._news, _LOOK)
+                await either(self._ended, _POLL)
         return (job.hangs or "is being cut") if job and job.outcome is None else ""
 
     def collect(self) -> dict[str, str]:
@@ -165,7 +165,7 @@ class AwaitedJobs:
         return found
 
     def stop(self) -> None:
-        """The process ends: nobody waits much longer."""
+        """The process ends: `over` waits only a moment longer."""
         self._latest = self._clock() + _STOP
 
     def _release(self) -> None:

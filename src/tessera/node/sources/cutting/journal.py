@@ -35,7 +35,7 @@ class Journal:
         self._boot = boot_id.read_text().strip()
 
     def new_boot(self) -> bool:
-        """Whether the machine has started since this was asked last, or that cannot be told; records of earlier boots go."""
+        """Whether the machine has started since this was asked last, or that is not known; records of earlier boots go."""
         marker = self._folder / "boot"
         try:
             if marker.read_text() == self._boot:

@@ -31,15 +31,15 @@ class NvmlDriver:
         return self._products[uuid]
 
     @contextmanager
-    def open(self, uuid: str, note: Callable[[str], None]) -> Iterator["NvmlWriter"]:
-        with self._open(uuid, note) as card:
+    def open(self, uuid: str, on_call: Callable[[str], None]) -> Iterator["NvmlWriter"]:
+        with self._open(uuid, on_call) as card:
             yield card
 
     @contextmanager
-    def _open(self, uuid: str, note: Callable[[str], None]) -> Iterator["NvmlWriter"]:
+    def _open(self, uuid: str, on_call: Callable[[str], None]) -> Iterator["NvmlWriter"]:
         import pynvml
 
-        calls = _Calls(pynvml, note)
+        calls = _Calls(pynvml, on_call)
         calls("nvmlInit")
         try:
             yield NvmlWriter(calls, uuid)
@@ -50,12 +50,12 @@ class NvmlDriver:
 class _Calls:
     """NVML's functions by name: each is noted before it is called, and refuses in NVML's words."""
 
-    def __init__(self, lib: Any, note: Callable[[str], None]) -> None:
+    def __init__(self, lib: Any, on_call: Callable[[str], None]) -> None:
         self.lib = lib
-        self._note = note
+        self._on_call = on_call
 
     def __call__(self, name: str, *arguments: object) -> Any:
-        self._note(name)
+        self._on_call(name)
         try:
             return getattr(self.lib, name)(*arguments)
         except self.lib.NVMLError as error:

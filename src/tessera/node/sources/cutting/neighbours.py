@@ -1,4 +1,4 @@
-"""Who else cuts the cards of a node: then we do not."""
+"""Which other programs cut the cards of a node: then we do not."""
 
 import asyncio
 import time
@@ -43,10 +43,10 @@ class Neighbours:
         every = _AGAIN if self._driver is not None else _SOON
         if self._client and (self._asked is None or self._clock() - self._asked >= every):
             self._asked = self._clock()
-            await self._look(self._client)
+            await self._query(self._client)
         return self._unknown if self._driver is None else self._driver
 
-    async def _look(self, client: Client) -> None:
+    async def _query(self, client: Client) -> None:
         """Ask the API server; while it does not answer, its last answer holds."""
         query = {"fieldSelector": f"spec.nodeName={self._node},spec.driver={_NVIDIAS}", "limit": "1"}
         try:

@@ -1,6 +1,6 @@
 """Real cards that are cut as claims ask for it: every place that NVML has for a profile is offered, and a card has the slices of its claims.
 
-What claims hold is told by whoever asks for a cut. Anything else on a card may go, as far as no program uses it: a cut that was
+The DRA driver says what claims hold with each cut it asks for. Anything else on a card may go, as far as no program uses it: a cut that was
 killed left it, or another program made it.
 """
 
@@ -113,7 +113,7 @@ class OnDemandSource:
     async def devices(self) -> Sequence[Device]:
         """Each card as a whole and every place of the profiles, as far as MIG mode allows it."""
         await self._collect()
-        await self.look()
+        await self.refresh()
         return [device for card in self._gpus.cards for device in self._of(card)]
 
     def possible(self) -> Sequence[Device]:
@@ -125,7 +125,7 @@ class OnDemandSource:
 
     def report(self, result: Transition | NotPublished) -> None:
         """Refuse any layout that the node asks for, and say what its cards are."""
-        if self.link is None or not self.link.heard:
+        if self.link is None or not self.link.synced:
             return
         cards = [self._products[card.uuid] for card in self._gpus.cards if card.uuid in self._products]
         decided = refused(
@@ -141,7 +141,7 @@ class OnDemandSource:
 
     @property
     def on_cards(self) -> Sequence[Device]:
-        """The slices that are on the cards now, whoever made them."""
+        """The slices that are on the cards now, whichever program made them."""
         return [self._gpus.device(card, mig) for card in self._gpus.cards for mig in card.mig_devices]
 
     @property
@@ -151,7 +151,7 @@ class OnDemandSource:
         return {card.uuid: self._products[card.uuid] for card in cards}
 
     async def cut_by_others(self, labels: Mapping[str, str]) -> str:
-        """Who else cuts the cards, given the node's labels; empty: nobody."""
+        """Which other program cuts the cards, given the node's labels; empty: none."""
         return await self._neighbours.objection(labels)
 
     def found(self, device: Device) -> Device | None:
@@ -173,7 +173,7 @@ class OnDemandSource:
         return card is not None and any(one.instance == instance for one in made_on(card))
 
     def answers(self, uuid: str) -> bool:
-        """Whether it can be told what is on a card."""
+        """Whether it is known what is on a card."""
         card = self._card(uuid)
         return card is not None and not card.problem and uuid not in self._jobs.busy
 
@@ -207,7 +207,7 @@ class OnDemandSource:
         with self._jobs.alone() as objection:
             if objection := objection or (self.objection if only is None else ""):
                 return objection
-            await self.look(again=True)
+            await self.refresh(force=True)
             order = self._order(uuid, wanted, make, only)
             if isinstance(order, str):
                 return f"{self._name(uuid)} {order}"
@@ -236,7 +236,7 @@ class OnDemandSource:
             self._metrics.cuts.add("failed" if words else "done")
         if ended:
             self._seen.update(ended)
-            await self.look(again=True)
+            await self.refresh(force=True)
 
     def _order(
         self, uuid: str, wanted: CardClaims, make: Sequence[Instance], only: Collection[Instance] | None
@@ -270,12 +270,12 @@ class OnDemandSource:
         card = self._card(uuid)
         return card is not None and card.mig_enabled
 
-    async def look(self, *, again: bool = False) -> None:
-        """See how the cards are; raises `SourceFailed`."""
+    async def refresh(self, *, force: bool = False) -> None:
+        """Read the cards; `force`: even if that was done a moment ago. Raises `SourceFailed`."""
         async with self._reading:
-            if again:
-                self._gpus.look_again()
-            await asyncio.to_thread(self._gpus.look, self._jobs.busy)
+            if force:
+                self._gpus.invalidate()
+            await asyncio.to_thread(self._gpus.refresh, self._jobs.busy)
             for uuid, product in (await self._cards.learn(self._gpus.cards)).items():
                 if unknown := sorted(self._profiles - {*product.profiles}):
                     names = ", ".join(map(str, unknown))
@@ -291,23 +291,28 @@ class OnDemandSource:
     def _of(self, card: NvmlCard) -> list[Device]:
         """The card, and every place on it, with what is wrong with them."""
         problem = self._gpus.problem(card, None, whole=False)
-        ill = {
+        problems = {
             (m.profile, m.start): words for m in card.mig_devices if (words := self._gpus.problem(card, m))
         }
-        made_of: object = (card, problem, ill)
+        made_of: object = (card, problem, problems)
         known = self._offered.get(card.uuid)
         if known is None or known[0] != made_of:
-            known = self._offered[card.uuid] = (made_of, self._made(card, problem, ill))
+            known = self._offered[card.uuid] = (made_of, self._made(card, problem, problems))
         return known[1]
 
-    def _made(self, card: NvmlCard, problem: str, ill: Mapping[tuple[str, int | None], str]) -> list[Device]:
+    def _made(
+        self, card: NvmlCard, problem: str, problems: Mapping[tuple[str, int | None], str]
+    ) -> list[Device]:
         whole, product = self._gpus.device(card), self._products.get(card.uuid)
         if product is None or not self._is_cut(card):
             return [whole]
         on = Card(card.index, blocks_of(product))
         places = [
             place_on(
-                replace(whole, problem=ill.get((str(one.profile), one.position), problem)), on, product, one
+                replace(whole, problem=problems.get((str(one.profile), one.position), problem)),
+                on,
+                product,
+                one,
             )
             for one in every_place(product)
             if not self._profiles or one.profile in self._profiles

@@ -69,8 +69,8 @@ class GpuDriver(Protocol):
         """The profiles of a card and where they may lie, as the driver itself says; no profiles: it cannot be cut."""
         ...
 
-    def open(self, uuid: str, note: Callable[[str], None]) -> AbstractContextManager[Writer]:
-        """A card to be changed; `note` is told the name of every call before it is made."""
+    def open(self, uuid: str, on_call: Callable[[str], None]) -> AbstractContextManager[Writer]:
+        """A card to be changed; `on_call` gets the name of every call before it is made."""
         ...
 
 

@@ -17,7 +17,7 @@ from tessera.protocol.mig.nodes import MappedDevice
 
 
 def unreadable(card: NvmlCard) -> str:
-    """Why it cannot be told how a card is cut; empty: it can."""
+    """Why it is not known how a card is cut; empty: it is."""
     unknown = [device for device in card.mig_devices if _instance(device) is None]
     return (
         f"has a slice of which NVML does not say what or where it is ({unknown[0].uuid})" if unknown else ""
@@ -81,7 +81,7 @@ def is_of(goal: Cut, device: Device) -> bool:
 def mapping_with(
     devices: Iterable[Device], products: Mapping[str, Product]
 ) -> dict[int, tuple[MappedDevice, ...]]:
-    """The mapping that tells which slices there are, by card; cards that are whole GPUs are left out."""
+    """The mapping of which slices there are, by card; cards that are whole GPUs are left out."""
     mapping: dict[int, list[MappedDevice]] = {}
     for device in devices:
         shape = _shape(device, products)

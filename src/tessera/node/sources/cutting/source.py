@@ -118,8 +118,8 @@ class CutSource:
     async def devices(self) -> Sequence[Device]:
         """The devices that are there and that the layout wants."""
         if self._cuts.collect(self._gpus.cards):
-            self._gpus.look_again()
-        await self._look()
+            self._gpus.invalidate()
+        await self._refresh()
         await self._decide()
         self._cuts.begin(self._gpus.cards)
         goals = self._goals()
@@ -128,8 +128,8 @@ class CutSource:
             await self._cuts.fill(goals, self._gpus.cards, self._products)
             self._cuts.collect(self._gpus.cards)
             self._filled = True
-            self._gpus.look_again()
-            await self._look()
+            self._gpus.invalidate()
+            await self._refresh()
             goals = self._goals()
         return [one for one in self._all if (goal := goals.get(one.model.parent)) is None or is_of(goal, one)]
 
@@ -151,9 +151,9 @@ class CutSource:
         if status != self.status:
             log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
             self.status = status
-        news = (decided, status, self._published, tuple(cards))
-        if self.link is not None and self._published is not None and news != self._reported:
-            self._reported = news
+        report = (decided, status, self._published, tuple(cards))
+        if self.link is not None and self._published is not None and report != self._reported:
+            self._reported = report
             mapping = mapping_with(self._published, self._products)
             labels = gpu_labels(layout_with(cards, self._products, self._published), Strategy.MIXED)
             self.link.report(report_with(mapping, labels, decided.desired, status))
@@ -164,7 +164,7 @@ class CutSource:
         numbers = [card.index for card in cards if card.uuid in self._products]
         return use_of(numbers, layout_with(cards, self._products, published), published, held)
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         self._all = await asyncio.to_thread(self._gpus.devices, self._cuts.busy)
         await self._cards.learn(self._gpus.cards)
         products = [self._products.get(card.uuid) for card in self._gpus.cards]

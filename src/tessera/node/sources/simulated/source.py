@@ -108,9 +108,9 @@ class SimulatedSource:
         if status != self.status:
             log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
             self.status = status
-        news = (decided, status, self._there)
-        if self.link is not None and self._there is not None and news != self._reported:
-            self._reported = news
+        report = (decided, status, self._there)
+        if self.link is not None and self._there is not None and report != self._reported:
+            self._reported = report
             layout, leaving = self._there.layout, self._there.leaving
             self.link.report(report_of(self._node, layout, leaving, self._strategy, decided.desired, status))
 
