@@ -15,7 +15,7 @@ from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.view.lease import CLAIMS, look_at
+from tessera.kube.view.lease import CLAIMS, read_lease
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.resource import RESOURCE_SLICES
 from tessera.protocol.kubernetes import objects
@@ -127,7 +127,7 @@ async def read_controller(
 ) -> Presence | None:
     """The controller, and whether it runs a reconciler, by its Lease; None where that may not be read."""
     try:
-        return controller_of(await look_at(reader.client, namespace, clock), namespace, reconciler)
+        return controller_of(await read_lease(reader.client, namespace, clock), namespace, reconciler)
     except (KubeError, InvalidInput) as error:
         reader.missed(LEASE, error)
         return None

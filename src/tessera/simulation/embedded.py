@@ -122,7 +122,7 @@ async def _tessera(
     cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
     view.offers.put_controller(at_work=False)
     lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
-    tickets = TicketFollower(client, _NAMESPACE, view.offers, look=_LEASE)
+    tickets = TicketFollower(client, _NAMESPACE, view.offers, tick=_LEASE)
     controller = Controller(
         client, _NAMESPACE, "embedded", layouts=True, soonest=_LOOK, lease=LeaseTimes(retry=_LEASE)
     )

@@ -32,7 +32,7 @@ class _Served(Pools):
 
 
 class Stage:
-    """Nodes as the API server tells them, and what is offered then."""
+    """Nodes as the API server has them, and what is offered then."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -40,8 +40,8 @@ class Stage:
         self.pools = _Served()
         self.nodes = NodesWithGrace(self.offers, self.clock, self.pools)
 
-    def told(self, *, capacity=None, labels=None, ready=True, **has) -> None:
-        """The node says this now; `capacity` is what it has and cannot give."""
+    def update(self, *, capacity=None, labels=None, ready=True, **has) -> None:
+        """The node's status is this now; `capacity` is what it has and cannot give."""
         self.nodes.put(
             Node("n", labels or {}, (), amounts({"cpu": 8, **has}), amounts(capacity or {}), ready=ready)
         )
@@ -57,7 +57,7 @@ class Stage:
 def stage():
     """A cluster with a node that offers 8 × 2g.20gb."""
     made = Stage()
-    made.told(**{"2g.20gb": 8})
+    made.update(**{"2g.20gb": 8})
     return made
 
 
@@ -65,17 +65,17 @@ def stage():
 def test_a_plugin_restarts(stage, gone):
     """What is at 0, or gone, still counts in the quantity that it had, for two minutes; and is as new once it is back."""
     version = stage.offers.version
-    stage.told(**gone)
+    stage.update(**gone)
     assert stage.later(0) == {TWO: 8}
     assert stage.later(119) == {TWO: 8}
-    stage.told(**{"2g.20gb": 8})
-    stage.told(**gone)
+    stage.update(**{"2g.20gb": 8})
+    stage.update(**gone)
     assert stage.later(119) == {TWO: 8}
     before = stage.offers.version
     assert stage.later(2) == {}
     assert stage.offers.version > before >= version, "remembered answers go"
     assert stage.later(1) == {}
-    stage.told(**{"2g.20gb": 7})
+    stage.update(**{"2g.20gb": 7})
     assert stage.later(0) == {TWO: 7}
 
 
@@ -95,11 +95,11 @@ def test_capacity_that_cannot_be_given(stage):
 
 def test_time_counts_while_the_node_is_ready(stage):
     """What a node offered last stands while nothing is heard of it."""
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 0})
     assert stage.later(100) == {TWO: 8}
-    stage.told(ready=False, **{"2g.20gb": 0})
+    stage.update(ready=False, **{"2g.20gb": 0})
     assert stage.later(10_000) == {TWO: 8}
-    stage.told(ready=True, **{"2g.20gb": 0})
+    stage.update(ready=True, **{"2g.20gb": 0})
     assert stage.later(19) == {TWO: 8}
     assert stage.later(2) == {}
 
@@ -118,8 +118,8 @@ def test_time_counts_while_the_node_is_ready(stage):
 def test_a_node_that_was_cut_anew(labels, offered):
     """A layout that is done, and labels that count no such slices any more: they are gone at once."""
     stage = Stage()
-    stage.told(labels=COUNTED, **{"2g.20gb": 8})
-    stage.told(labels=labels, **{"2g.20gb": 0})
+    stage.update(labels=COUNTED, **{"2g.20gb": 8})
+    stage.update(labels=labels, **{"2g.20gb": 0})
     assert stage.later(0) == offered
 
 
@@ -127,19 +127,19 @@ def test_labels_before_devices():
     """A node that tells its new layout before the kubelet takes the old devices away is no restart either."""
     stage = Stage()
     new = {STATE: "success", "nvidia.com/gpu.count": "4", resource("1g.10gb") + ".count": "28"}
-    stage.told(labels=COUNTED, **{"2g.20gb": 8})
-    stage.told(labels=new, **{"2g.20gb": 8})
-    stage.told(labels=new, **{"2g.20gb": 0, "1g.10gb": 28})
+    stage.update(labels=COUNTED, **{"2g.20gb": 8})
+    stage.update(labels=new, **{"2g.20gb": 8})
+    stage.update(labels=new, **{"2g.20gb": 0, "1g.10gb": 28})
     assert stage.later(0) == {resource("1g.10gb"): 28}
 
 
 def test_devices_before_labels():
     """Nor one whose labels come later: it ends when they come."""
     stage = Stage()
-    stage.told(labels=COUNTED, **{"2g.20gb": 8})
-    stage.told(labels=COUNTED, **{"2g.20gb": 0, "1g.10gb": 28})
+    stage.update(labels=COUNTED, **{"2g.20gb": 8})
+    stage.update(labels=COUNTED, **{"2g.20gb": 0, "1g.10gb": 28})
     assert stage.later(0) == {TWO: 8, resource("1g.10gb"): 28}
-    stage.told(
+    stage.update(
         labels={STATE: "success", resource("1g.10gb") + ".count": "28"}, **{"2g.20gb": 0, "1g.10gb": 28}
     )
     assert stage.later(0) == {resource("1g.10gb"): 28}
@@ -148,15 +148,15 @@ def test_devices_before_labels():
 def test_a_layout_that_takes_its_time():
     """Labels that stop counting while the layout is pending have counted before all the same, however long it takes."""
     stage = Stage()
-    stage.told(labels=COUNTED, **{"2g.20gb": 8})
-    stage.told(labels={STATE: "pending"}, **{"2g.20gb": 8})
+    stage.update(labels=COUNTED, **{"2g.20gb": 8})
+    stage.update(labels={STATE: "pending"}, **{"2g.20gb": 8})
     assert stage.later(1000) == {TWO: 8}
-    stage.told(labels={STATE: "pending"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    stage.update(labels={STATE: "pending"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
     assert stage.later(1) == {TWO: 8}
-    stage.told(labels={STATE: "success"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    stage.update(labels={STATE: "success"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
     assert stage.later(0) == {}
     stage.later(1000)
-    stage.told(labels={STATE: "success", "beat": "2"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    stage.update(labels={STATE: "success", "beat": "2"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
     assert stage.later(0) == {}, "nor does it come back"
 
 
@@ -171,22 +171,22 @@ def test_a_layout_that_takes_its_time():
 def test_a_layout_speaks_of_what_its_labels_counted(labels):
     """What the labels never counted has its grace: of another driver's devices a layout that is done says nothing."""
     stage = Stage()
-    stage.told(labels=labels, **{"2g.20gb": 8})
-    stage.told(labels=labels, **{"2g.20gb": 0})
+    stage.update(labels=labels, **{"2g.20gb": 8})
+    stage.update(labels=labels, **{"2g.20gb": 0})
     assert stage.later(119) == {TWO: 8}
     assert stage.later(2) == {}
     fresh = Stage()
-    fresh.told(labels=labels, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    fresh.update(labels=labels, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
     assert fresh.later(119) == {TWO: 8}
 
 
 def test_devices_that_outlive_their_labels():
     """What is there for longer than the grace after the labels stopped counting it is not what they counted."""
     stage = Stage()
-    stage.told(labels=COUNTED, **{"2g.20gb": 8})
-    stage.told(labels={STATE: "success"}, **{"2g.20gb": 8})
+    stage.update(labels=COUNTED, **{"2g.20gb": 8})
+    stage.update(labels={STATE: "success"}, **{"2g.20gb": 8})
     assert stage.later(121) == {TWO: 8}
-    stage.told(labels={STATE: "success"}, **{"2g.20gb": 0})
+    stage.update(labels={STATE: "success"}, **{"2g.20gb": 0})
     assert stage.later(119) == {TWO: 8}
     assert stage.later(2) == {}
 
@@ -195,31 +195,31 @@ def test_labels_are_forgotten_with_their_node():
     """A node of the same name begins anew: what its labels say was counted by none before."""
     for removed in (lambda nodes: nodes.delete(Key("", "n")), lambda nodes: nodes.replace([])):
         stage = Stage()
-        stage.told(labels=COUNTED, **{"2g.20gb": 8})
-        stage.told(labels={STATE: "success"}, **{"2g.20gb": 8})
+        stage.update(labels=COUNTED, **{"2g.20gb": 8})
+        stage.update(labels={STATE: "success"}, **{"2g.20gb": 8})
         removed(stage.nodes)
-        stage.told(labels={STATE: "success"}, **{"2g.20gb": 8})
-        stage.told(labels={STATE: "success"}, **{"2g.20gb": 0})
+        stage.update(labels={STATE: "success"}, **{"2g.20gb": 8})
+        stage.update(labels={STATE: "success"}, **{"2g.20gb": 0})
         assert stage.later(1) == {TWO: 8}
 
 
 def test_a_node_that_is_deleted(stage):
     """Nothing of it stays, whether it is deleted or missing from a new list."""
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 0})
     stage.nodes.delete(Key("", "n"))
     assert stage.later(0) == {}
-    stage.told(**{"2g.20gb": 8})
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 8})
+    stage.update(**{"2g.20gb": 0})
     stage.nodes.replace([])
     assert stage.later(0) == {}
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 0})
     assert stage.later(0) == {}, "a node of the same name begins anew"
 
 
 def test_other_resources_pass_too(stage):
     """Network cards have plugins that restart as well."""
-    stage.told(**{"2g.20gb": 8, "rdma/hca": 4})
-    stage.told(**{"2g.20gb": 8, "rdma/hca": 0})
+    stage.update(**{"2g.20gb": 8, "rdma/hca": 4})
+    stage.update(**{"2g.20gb": 8, "rdma/hca": 0})
     assert stage.offers.nodes["n"].unavailable == amounts({"rdma/hca": 4})
     stage.later(121)
     assert not stage.offers.nodes["n"].unavailable
@@ -227,25 +227,25 @@ def test_other_resources_pass_too(stage):
 
 def test_less_is_less(stage):
     """Only what is gone altogether is away: a device that became unhealthy is not."""
-    stage.told(**{"2g.20gb": 7})
+    stage.update(**{"2g.20gb": 7})
     assert stage.later(0) == {TWO: 7}
 
 
 def test_the_operator_sets_the_grace(stage):
     """Another time, or none."""
     stage.nodes.grace = 10.0
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 0})
     assert stage.later(9) == {TWO: 8}
     assert stage.later(2) == {}
     stage.nodes.grace = 0.0
-    stage.told(**{"2g.20gb": 8})
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 8})
+    stage.update(**{"2g.20gb": 0})
     assert stage.offers.anywhere() == {}
 
 
 def test_of_nodes_that_were_not_read_the_rest_is_remembered(stage):
     """A node that has nothing left is read no further: its labels are those it had."""
-    stage.told(labels={"zone": "a"}, **{"2g.20gb": 8})
+    stage.update(labels={"zone": "a"}, **{"2g.20gb": 8})
     stage.nodes.put(Node("n"))
     assert stage.later(0) == {TWO: 8}
     assert stage.offers.nodes["n"].labels == {"zone": "a"}
@@ -258,7 +258,7 @@ async def test_the_clock_is_looked_at_by_itself(stage):
     running = asyncio.create_task(stage.nodes.run())
     await asyncio.sleep(0)
     assert stage.clock.slept == []
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 0})
     for _ in range(121):
         await stage.clock.pass_sleep(1.0)
     assert stage.offers.anywhere() == {}
@@ -282,7 +282,7 @@ def dra():
     """A cluster with a node where DRA serves 3 × 2g.20gb."""
     made = Stage()
     made.pools.now = {TWO: 3}
-    made.told()
+    made.update()
     return made
 
 
@@ -307,7 +307,9 @@ def test_slices_that_the_kubelet_deletes(dra):
 def test_slices_of_a_driver_that_no_label_counts(dra):
     """A node's labels count its plugin's devices; when the kubelet deletes the slices, DRA's have their grace."""
     one = resource("1g.10gb")
-    dra.told(labels={STATE: "success", "nvidia.com/gpu.count": "4", one + ".count": "28"}, **{"1g.10gb": 28})
+    dra.update(
+        labels={STATE: "success", "nvidia.com/gpu.count": "4", one + ".count": "28"}, **{"1g.10gb": 28}
+    )
     serves(dra)
     assert dra.later(119) == {TWO: 3, one: 28}
     assert dra.later(2) == {one: 28}
@@ -316,18 +318,18 @@ def test_slices_of_a_driver_that_no_label_counts(dra):
 @pytest.mark.parametrize("first", ["labels", "slices"])
 def test_slices_of_a_node_that_was_cut_anew(dra, first):
     """Where labels counted what DRA served, and a layout that is done has it no longer, it ends at once."""
-    dra.told(labels=COUNTED)
+    dra.update(labels=COUNTED)
     if first == "slices":
         serves(dra)
         assert dra.later(1) == {TWO: 3}
-    dra.told(labels={STATE: "success", "nvidia.com/gpu.count": "4"})
+    dra.update(labels={STATE: "success", "nvidia.com/gpu.count": "4"})
     serves(dra)
     assert dra.later(0) == {}
 
 
 def test_slices_that_are_gone_for_good(dra):
     """It ends at once where the class is gone, or the node; and a node that is not Ready keeps what it had."""
-    dra.told(ready=False)
+    dra.update(ready=False)
     serves(dra)
     assert dra.later(1000) == {TWO: 3}
     dra.pools.replace_classes([])
@@ -342,5 +344,5 @@ def test_from_a_plugin_to_dra(stage):
     """A node that moves from the device plugin to DRA offers what the scheduler takes there."""
     serves(stage, **{"2g.20gb": 3})
     assert (stage.later(0), stage.offers.nodes["n"].offer.dra) == ({TWO: 8}, set())
-    stage.told(**{"2g.20gb": 0})
+    stage.update(**{"2g.20gb": 0})
     assert (stage.later(0), stage.offers.nodes["n"].offer.dra) == ({TWO: 3}, {TWO})

@@ -73,7 +73,7 @@ def test_what_the_holder_runs(said, claims):
     """The Lease says it, and keeps saying it when it is renewed; a Lease of an older controller, which says nothing, is of one that makes claims."""
     one = Lease("l", "1", "one", 15, START, START, 0, said)
     again = Lease.read(json.dumps(one.held("one", 15, FakeClock().wall()).document("ns")).encode())
-    assert (again.reconcilers, again.says("claims")) == (said, claims)
+    assert (again.reconcilers, again.lists("claims")) == (said, claims)
     watched = WatchedLease(FakeClock())
     watched.see(again)
     assert watched.runs("claims") is claims

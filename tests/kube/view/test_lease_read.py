@@ -1,4 +1,4 @@
-"""Whether the controller is at work, by one look at its Lease."""
+"""Whether the controller is at work, by one read of its Lease."""
 
 import asyncio
 import json
@@ -18,18 +18,18 @@ LATER = "2027-01-15T08:00:02.000000Z"
 
 
 class _Server(MisbehavingApiServer):
-    """Forbids the Lease, if told so, and counts the looks at it; at one of them it has been renewed."""
+    """Forbids the Lease, if `forbidden`, and counts the reads of it; at one of them it has been renewed."""
 
     forbidden = False
-    looks = 0
+    reads = 0
     renews_at = 0
 
     def target(self, path):
         if "leases" in path:
-            self.looks += 1
+            self.reads += 1
             if self.forbidden:
                 raise StatusError(403, "Forbidden", "leases is forbidden")
-            if self.looks == self.renews_at:
+            if self.reads == self.renews_at:
                 self.write(LATER, update=True)
         return super().target(path)
 
@@ -42,7 +42,7 @@ class _Server(MisbehavingApiServer):
 
 
 @pytest.mark.parametrize(
-    ("lease", "passed", "more", "at_work", "looks"),
+    ("lease", "passed", "more", "at_work", "reads"),
     [
         (None, 0, {}, False, 1),
         ((START, "one"), 14, {}, True, 1),
@@ -66,8 +66,8 @@ class _Server(MisbehavingApiServer):
         "no-claims",
     ],
 )
-def test_a_look_at_the_cluster(lease, passed, more, at_work, looks):
-    """A Lease that was renewed lately is held; one that was not is held if it changes while one looks. It counts if its holder makes claims."""
+def test_a_read_of_the_lease(lease, passed, more, at_work, reads):
+    """A Lease that was renewed lately is held; one that was not is held if it changes while one reads. It counts if its holder makes claims."""
 
     async def main():
         async with _Server() as server, asyncio.timeout(20):
@@ -80,7 +80,7 @@ def test_a_look_at_the_cluster(lease, passed, more, at_work, looks):
             clock.time += passed
             async with Client(server.cluster, clock=clock) as client:
                 assert await controller_at_work(client, "gpu-webhook") is at_work
-            assert server.looks == looks
+            assert server.reads == reads
 
     asyncio.run(main())
 

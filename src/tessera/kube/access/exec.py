@@ -91,7 +91,7 @@ class _Output(asyncio.SubprocessProtocol):
 class ExecCredentials:
     """Credentials that a plugin hands out.
 
-    `base` adds what the kubeconfig itself has; `cluster` is what the plugin is told of the cluster, when it asked for that.
+    `base` adds what the kubeconfig itself has; `cluster` is what the plugin gets to know of the cluster, when it asked for that.
     """
 
     def __init__(

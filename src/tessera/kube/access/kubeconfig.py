@@ -258,7 +258,7 @@ def _credentials(user: _Section[_UserIn], cluster: _Section[_ClusterIn]) -> Cred
 
 
 def _cluster_info(cluster: _Section[_ClusterIn]) -> dict[str, Any]:
-    """What a plugin is told of the cluster it gets credentials for."""
+    """What a plugin gets to know of the cluster it gets credentials for."""
     value, ca = cluster.value, _authority_of(cluster)
     info = {
         "server": value.server,

@@ -1,8 +1,8 @@
 """Which events are written, and how: the rules of client-go (`tools/record/events_cache.go`), without its caches of objects.
 
-The same event again is counted in the one that was written. Events that differ in their message alone are told one by one
+The same event again is counted in the one that was written. Events that differ in their message alone are written one by one
 up to ten in ten minutes, then in one that says so. And an object gets 25 writes at once, then one every five minutes: what is
-beyond that is not written, and what was not written is in the count of the next. Memory is bounded: what was not heard of for the
+beyond that is not written, and what was not written is in the count of the next. Memory is bounded: what did not happen for the
 longest time is forgotten, and begins again.
 """
 
@@ -64,7 +64,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
 
 class Correlator:
-    """Remembers what was told lately."""
+    """Remembers what was written lately."""
 
     def __init__(self, token: Callable[[], str] = lambda: secrets.token_hex(8)) -> None:
         self._token = token
@@ -104,7 +104,7 @@ class Correlator:
             self._written.pop(written.key, None)
 
     def _are_many(self, group: Hashable, message: int, now: float) -> bool:
-        """Whether so many messages of one kind came lately that they are told together."""
+        """Whether so many messages of one kind came lately that they are written as one."""
         last, messages = self._similar.get(group) or (now, {})
         if now - last > _SIMILAR_SECONDS:
             messages = {}

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 RESULTS: Final = ("written", "limited", "full", "failed")
 
 _MOST_WAITING: Final = 1000  # events; each about 1 KiB at most
-# Events that are looked at before the task rests, and for how many seconds. Each takes some 4 µs, if it is not written: so a flood
+# Events that are handled before the task rests, and for how many seconds. Each takes some 4 µs, if it is not written: so a flood
 # of them takes a hundredth of a processor, whatever else the process does.
 _AT_ONCE: Final = 32
 _REST: Final = 0.01
@@ -42,14 +42,14 @@ class Recorder:
         self._clock = client.clock
         self._correlator = Correlator()
         self._waiting: deque[Event] = deque()
-        self._news = asyncio.Event()
+        self._recorded = asyncio.Event()
         self._logged = ""
 
     def record(self, event: Event) -> None:
         """Write this when there is time; it is dropped when too many wait. Never blocks, never raises."""
         if not self.is_full():
             self._waiting.append(event)
-            self._news.set()
+            self._recorded.set()
 
     def is_full(self) -> bool:
         """Whether too many wait, so that one more is dropped: it is counted, and need not even be made."""
@@ -60,10 +60,10 @@ class Recorder:
 
     async def run(self) -> None:
         """Write until cancelled; what waits then is lost."""
-        looked_at = 0
+        handled = 0
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._recorded.wait()
+            self._recorded.clear()
             while self._waiting:
                 written = self._correlator.correlate(self._waiting.popleft(), self._clock.wall())
                 if written is not None and not (self._counts_up or written.is_new):
@@ -73,8 +73,8 @@ class Recorder:
                     self._count("limited")
                 else:
                     await self._write(written)
-                looked_at += 1
-                if looked_at % _AT_ONCE == 0:
+                handled += 1
+                if handled % _AT_ONCE == 0:
                     await self._clock.sleep(_REST)
 
     async def _write(self, written: Written) -> None:
@@ -84,7 +84,7 @@ class Recorder:
         except (KubeError, TimeoutError) as error:
             self._correlator.lost(written)
             self._count("failed")
-            if str(error) != self._logged:  # said once, and again when it is another
+            if str(error) != self._logged:  # logged once, and again when it is another
                 log.warning("an event could not be written: %s", error)
             self._logged = str(error)
             return

@@ -124,11 +124,11 @@ class Client:
             return None
 
     async def serves(self, version: str) -> bool:
-        """Whether the cluster knows a group and version: who may not read its objects is told 403 either way."""
+        """Whether the cluster knows a group and version: a client that may not read its objects gets 403 either way."""
         try:
             return await self.find(f"/apis/{version}") is not None
         except ApiError:
-            return True  # who may not even ask that
+            return True  # a client may be forbidden even to ask that
 
     async def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """POST an object to its collection; `ApiError.is_conflict` when the name is taken."""

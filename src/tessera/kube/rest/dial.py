@@ -14,7 +14,7 @@ from tessera.kube.access.credentials import Credential, read_material
 from tessera.kube.errors import CredentialsFailed, Unreachable
 from tessera.kube.rest.connection import Connection
 
-# a peer that has vanished without a word is noticed by the kernel within a minute, whatever else watches it
+# the kernel notices a peer that has vanished silently within a minute, whatever else watches it
 _KEEPALIVE: Final = (
     ("TCP_KEEPIDLE", 30),
     ("TCP_KEEPINTVL", 10),

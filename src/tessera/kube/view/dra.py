@@ -1,9 +1,9 @@
 """DeviceClasses and ResourceSlices on their way into the offers.
 
 Everything is worked out when an object changes, so that an admission meets finished numbers: which kinds of devices a
-class selects is asked once for each kind, and the nodes that a change concerns are put into the offers anew.
+class selects is asked once for each kind, and the nodes that a change concerns are put into the offers again.
 
-Of a device only what some class looks at is kept. When a class comes that looks at more, the slices are read again; and
+Of a device only what some class reads is kept. When a class comes that reads more, the slices are read again; and
 where no class is, no slice is read at all.
 """
 
@@ -33,7 +33,7 @@ class DraObjects:
         *,
         with_devices: bool = False,
     ) -> None:
-        """Tell `changed` which nodes are concerned, and `reread` when slices must be read again.
+        """Call `changed` with the nodes that are concerned, and `reread` when slices must be read again.
 
         `with_devices`, it is kept what each device is by its name (`Pools.kind_of`).
         """
@@ -44,13 +44,13 @@ class DraObjects:
         self._waiting = (
             False  # for slices to be read as the classes need it; the classes before serve until then
         )
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._changed = changed
         self._reread = reread
 
     @property
     def class_errors(self) -> dict[str, str]:
-        """The classes whose devices could not be told, and why."""
+        """The classes whose devices are not known, and why."""
         return {one.name: why for one, why in self._selectors.class_errors.items()}
 
     def classes(self) -> Sink[DeviceClass]:
@@ -64,14 +64,14 @@ class DraObjects:
         self._use()
 
     def replace_slices(self, slices: Iterable[Slice]) -> None:
-        self._selectors.class_errors.clear()  # told anew, if they are still there
+        self._selectors.class_errors.clear()  # those that are still there come again
         slices = list(slices)
         self.pools.replace_slices(slices)
-        # classes that came while the list was under way look at more than it was read for: another list follows
+        # classes that came while the list was under way read more than it was read for: another list follows
         self._waiting = any(one.edition != self.reader.edition for one in slices)
         if not self._waiting or not self.pools.classes:  # as they are they are better than none
             self.pools.replace_classes(self._classes.values())
-        self._tell(ANYWHERE)
+        self._notify(ANYWHERE)
 
     def _put_class(self, one: DeviceClass) -> None:
         self._classes[one.name] = one
@@ -82,15 +82,15 @@ class DraObjects:
         self._use()
 
     def _put_slice(self, one: Slice) -> None:
-        self._tell(self.pools.put_slice(one))
+        self._notify(self.pools.put_slice(one))
 
     def _remove_slice(self, key: Key) -> None:
-        self._tell(self.pools.remove_slice(key.name))
+        self._notify(self.pools.remove_slice(key.name))
 
     def _use(self) -> None:
         """Follow the classes: at once where the slices were read for them, else as soon as they are."""
         names, known = self._selectors.use(self._classes.values()), self.reader.names
-        self._told = {name: why for name, why in self._told.items() if name in self._classes}
+        self._logged = {name: why for name, why in self._logged.items() if name in self._classes}
         # a class that is gone leaves more to be kept than is needed; that only matters where it makes too many kinds
         too_much = known is not None and self.reader.is_crowded and not names.covers(known)
         if self._classes and (known is None or too_much or not known.covers(names)):
@@ -98,18 +98,18 @@ class DraObjects:
             self._waiting = True
             self._reread()
         if not self._waiting and self.pools.replace_classes(self._classes.values()):
-            self._tell(ANYWHERE)
+            self._notify(ANYWHERE)
 
-    def _tell(self, concerned: Spots) -> None:
-        """Have it worked out what the concerned nodes are served."""
+    def _notify(self, concerned: Spots) -> None:
+        """Have the caller update the concerned nodes, and log new errors of classes."""
         self._changed(concerned)
         self.log_class_errors()
 
     def log_class_errors(self) -> None:
         """Warn of classes that could not be evaluated, once for each."""
         for one, why in self._selectors.class_errors.items():
-            if self._told.get(one.name) != why:
-                self._told[one.name] = why
+            if self._logged.get(one.name) != why:
+                self._logged[one.name] = why
                 _log.warning(
                     "device class %s: it cannot be said which devices it selects, so these count as selected: %s",
                     one.name,

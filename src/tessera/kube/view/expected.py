@@ -1,7 +1,7 @@
-"""What a node's labels and annotations say about its devices.
+"""The devices that a node should have by its labels and annotations.
 
-A replica that has just started knows no past. While a device plugin or a kubelet restarts, a node's status says nothing
-of devices that are back in a moment; its labels and its layout still do.
+A replica that has just started knows no past. While a device plugin or a kubelet restarts, a node's status does not list
+devices that are back in a moment; its labels and its layout still do.
 """
 
 from collections import Counter
@@ -31,8 +31,8 @@ _MOST_CARDS: Final = 64  # of a node whose layout is worked out card by card
 _COUNT: Final = ".count"
 
 
-def tells_of_gpus(node: NodeIn) -> bool:
-    """Whether labels or annotations speak of GPUs at all."""
+def mentions_gpus(node: NodeIn) -> bool:
+    """Whether labels or annotations mention GPUs at all."""
     labels, annotations = node.metadata.labels or {}, node.metadata.annotations or {}
     return (
         GPU_PRODUCT_LABEL in labels
@@ -42,10 +42,10 @@ def tells_of_gpus(node: NodeIn) -> bool:
     )
 
 
-def told(raw: NodeIn, node: Node) -> Amounts:
-    """The devices that a node is said to have and does not offer.
+def missing_devices(raw: NodeIn, node: Node) -> Amounts:
+    """The devices that a node has by its labels or its layout, and does not offer.
 
-    Its labels count MIG devices; where they do not, and the status names no GPU either, its layout tells, and where it
+    Its labels count MIG devices; where they do not, and the status names no GPU either, its layout counts, and where it
     has none, the label that counts whole GPUs.
     """
     labels, annotations = raw.metadata.labels or {}, raw.metadata.annotations or {}
@@ -115,6 +115,6 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
-@lru_cache(maxsize=256)  # nodes of one kind are said to have the same
+@lru_cache(maxsize=256)  # nodes of one kind have the same
 def _amounts(counts: tuple[tuple[str, int], ...]) -> Amounts:
     return {name: Quantity.parse(str(count)) for name, count in counts}

@@ -25,7 +25,7 @@ from tessera.core.kubernetes.resources import is_extended
 from tessera.kube.clock import Clock
 from tessera.kube.watch.resource import Key
 
-_LOOK: Final = 1.0  # seconds between two looks at what is unavailable: a grace period is counted in minutes
+_TICK: Final = 1.0  # seconds between two checks of what is unavailable: a grace period is counted in minutes
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class NodesWithGrace:
         """Let what is unavailable for too long go, until cancelled."""
         while True:
             await self._something.wait()
-            await self._clock.sleep(_LOOK)
+            await self._clock.sleep(_TICK)
             self.expire()
 
     def replace(self, objects: Iterable[Node]) -> None:
@@ -86,7 +86,7 @@ class NodesWithGrace:
         self._offers.remove(key.name)
 
     def expire(self) -> None:
-        """Look at the clock."""
+        """Let go what has been unavailable for longer than the grace period."""
         for unavailable in list(self._unavailable.values()):
             self._offers.put(self._with_unavailable(unavailable.node))
 

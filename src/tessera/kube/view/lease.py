@@ -1,8 +1,8 @@
 """Whether the holder of a Lease is at work, and what it does.
 
-Clocks of two machines differ. So a Lease counts as held for as long as it keeps changing, by the clock of who looks
-(as in client-go's leader election); what its times say matters to no decision. Who looks once and follows nothing (`tessera admit`)
-takes its word that it was renewed lately, and where two clocks disagree looks a few times more, for a change.
+Clocks of two machines differ. So a Lease counts as held for as long as it keeps changing, by the clock of the process that follows it
+(as in client-go's leader election); no decision reads its times. A process that follows nothing (`tessera admit`) reads it once and
+believes that it was renewed lately; where two clocks disagree, it reads it a few times more and waits for a change.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its 
 CLAIMS: Final = "claims"  # makes the templates of claims
 PATIENCE: Final = "patience"  # evicts pods that wait
 LAYOUTS: Final = "layouts"  # keeps the layouts of MigLayouts
-_LOOK: Final = 1.0  # seconds between two looks at the clock
-_MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
+_POLL: Final = 1.0  # seconds between two checks of the clock
+_MORE_READS: Final = 4  # a second apart: the controller renews its Lease every two seconds
 
 
 class WatchedLease:
@@ -56,60 +56,60 @@ class WatchedLease:
 
     def runs(self, reconciler: str) -> bool:
         """Whether its holder is at work, and runs a reconciler."""
-        return self.lease is not None and self.is_held and self.lease.says(reconciler)
+        return self.lease is not None and self.is_held and self.lease.lists(reconciler)
 
 
 class LeaseFollower(Follower):
-    """Follows the controller's Lease, and tells whether claims get their templates whenever that changes."""
+    """Follows the controller's Lease, and reports every second and at each change whether claims get their templates."""
 
-    def __init__(self, client: Client, namespace: str, name: str, tell: Callable[[bool], object]) -> None:
+    def __init__(self, client: Client, namespace: str, name: str, report: Callable[[bool], object]) -> None:
         path = path_of(API_VERSION, "leases", namespace=namespace)
         resource = Resource("leases", path, fields=f"metadata.name={name}", optional=True)
         sink = Sink(Lease.read, self._replace, self._see, lambda _: self._see(None))
         super().__init__(client, {resource: sink})
-        # one that was left behind is not at work; one that is renews it two seconds later
+        # a holder that left its Lease behind is not at work; one that is renews it two seconds later
         self._watched = WatchedLease(client.clock, at_first=False)
         self._clock = client.clock
-        self._tell = tell
+        self._report = report
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(super().run())
-            tasks.create_task(self._looking())
+            tasks.create_task(self._polling())
 
-    async def _looking(self) -> None:
+    async def _polling(self) -> None:
         while True:
-            self._tell(self._watched.runs(CLAIMS))
-            await self._clock.sleep(_LOOK)
+            self._report(self._watched.runs(CLAIMS))
+            await self._clock.sleep(_POLL)
 
     def _replace(self, found: Iterable[Lease]) -> None:
         self._see(next(iter(found), None))
 
     def _see(self, lease: Lease | None) -> None:
         self._watched.see(lease)
-        self._tell(self._watched.runs(CLAIMS))
+        self._report(self._watched.runs(CLAIMS))
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A Lease at one look: whether its holder is at work, and the Lease itself; None where there is none."""
+    """A Lease that was read once: whether its holder is at work, and the Lease itself; None where there is none."""
 
     at_work: bool = False
     lease: Lease | None = None
 
     def runs(self, reconciler: str) -> bool:
         """Whether its holder is at work, and runs a reconciler."""
-        return self.at_work and (self.lease is None or self.lease.says(reconciler))
+        return self.at_work and (self.lease is None or self.lease.lists(reconciler))
 
 
-async def look_at(client: Client, namespace: str, clock: Clock) -> SeenLease:
-    """Look at the controller's Lease in a namespace; raises `ApiError` where it may not be read."""
+async def read_lease(client: Client, namespace: str, clock: Clock) -> SeenLease:
+    """Read the controller's Lease in a namespace; raises `ApiError` where it may not be read."""
     path = path_of(API_VERSION, "leases", namespace=namespace, name=CONTROLLER)
     try:
         first = Lease.read(await client.get(path))
         if not first.holder or _renewed_lately(first, clock.wall()):
             return SeenLease(bool(first.holder), first)
-        for _ in range(_MORE_LOOKS):
+        for _ in range(_MORE_READS):
             await clock.sleep(1.0)
             again = Lease.read(await client.get(path))
             if again.beat != first.beat:
@@ -124,7 +124,7 @@ async def look_at(client: Client, namespace: str, clock: Clock) -> SeenLease:
 async def controller_at_work(client: Client, namespace: str) -> bool | None:
     """Whether the controller makes claims, by its Lease in a namespace; None where the Lease may not be read."""
     try:
-        return (await look_at(client, namespace, client.clock)).runs(CLAIMS)
+        return (await read_lease(client, namespace, client.clock)).runs(CLAIMS)
     except ApiError as error:
         if not error.is_forbidden:
             raise
@@ -134,7 +134,7 @@ async def controller_at_work(client: Client, namespace: str) -> bool | None:
 def controller_in(leases: Iterable[bytes]) -> bool | None:
     """Whether the controller makes claims by Leases from files, which no clock goes with: it names a holder; None without it."""
     found = [one for one in map(Lease.read, leases) if one.name == CONTROLLER]
-    return any(one.holder and one.says(CLAIMS) for one in found) if found else None
+    return any(one.holder and one.lists(CLAIMS) for one in found) if found else None
 
 
 def _renewed_lately(lease: Lease, wall: float) -> bool:

@@ -19,8 +19,8 @@ from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects
+from tessera.kube.view.expected import mentions_gpus, missing_devices
 from tessera.kube.view.grace import NodesWithGrace
-from tessera.kube.view.told import tells_of_gpus, told
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import (
@@ -152,7 +152,7 @@ class LiveView(Follower):
         return read_node(raw, keep, self.offers.nodes if self._first_sight else None)
 
     def _read_slices(self) -> None:
-        """Classes look at more than the slices were read for; with the first class, slices are followed."""
+        """Classes read more than the slices were read for; with the first class, slices are followed."""
         if self._slices is not None:
             self._slices.relist()
             return
@@ -171,13 +171,14 @@ class LiveView(Follower):
 def read_node(raw: bytes, keep: Keep | None = None, known: Container[str] | None = None) -> Node:
     """A node; `keep` says which resources make one matter. Of a node that has none of them the name is enough.
 
-    What a node that is not among the `known` is said to have, and does not offer, is away: it may be back in a moment.
+    Devices that labels or layout of a node give it, and that it does not offer, are unavailable where the node is not among the
+    `known`: they may be back in a moment.
     """
     one = decode_node(raw)
     if keep is not None and not _has_any(one, keep):
         return Node(one.metadata.name)
     node = node_of(one)
-    if known is not None and node.name not in known and (lacking := told(one, node)):
+    if known is not None and node.name not in known and (lacking := missing_devices(one, node)):
         return replace(node, unavailable={**lacking, **node.unavailable})
     return node
 
@@ -185,7 +186,7 @@ def read_node(raw: bytes, keep: Keep | None = None, known: Container[str] | None
 def _has_any(node: NodeIn, keep: Keep) -> bool:
     """Whether a node has, had, or is labelled to have something that matters."""
     status = node.status
-    return tells_of_gpus(node) or any(
+    return mentions_gpus(node) or any(
         keep(resource) for amounts in (status.allocatable, status.capacity) for resource in amounts or ()
     )
 

@@ -1,6 +1,6 @@
 """Pods on their way into the view of what is free: only where the configuration asks for it, and we may read them.
 
-Where we may not, decisions are as without it, and it is said so.
+Where we may not, decisions are as without it, and a warning is logged.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tessera.protocol.admission.viewed_pod import read_viewed_pod
 
 _log: Final = logging.getLogger("tessera.kube")
 _PODS: Final = replace(UNFINISHED_PODS, optional=True)
-_LOOK: Final = 1.0  # seconds between two looks at what is kept for a while
+_TICK: Final = 1.0  # seconds between two checks of what is kept for a while
 
 _Read = tuple[str, ViewedPod | None]
 
@@ -37,7 +37,7 @@ class PodFollower:
 
     @property
     def unknown(self) -> str | None:
-        """Why it is not known what is free, in words; None where it is."""
+        """Why it is not known what is free; None where it is."""
         health = self.reflector.health
         if health.absent:
             return f"pods may not be read: {health.last_error}"
@@ -48,12 +48,12 @@ class PodFollower:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reflector.run())
             while True:
-                await self._clock.sleep(_LOOK)
+                await self._clock.sleep(_TICK)
                 if self._offers.free is not None:
                     self._offers.free.expire(self._clock.now())
 
     def stop(self) -> None:
-        """From now on nobody knows what is free."""
+        """From now on it is not known what is free."""
         self._stopped = True
         self._offers.forget_pods()
 

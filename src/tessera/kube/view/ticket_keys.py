@@ -23,7 +23,7 @@ _log: Final = logging.getLogger("tessera.kube")
 
 SECRET: Final = "tessera-ticket-key"  # in the controller's namespace # noqa: S105 # a name
 PERIOD: Final = 7 * 24 * 3600.0  # seconds for which a key is in use; for as long again it is accepted
-LOOK: Final = 1.0  # seconds between two looks at the clock; without a key, every second look reads the Secret
+TICK: Final = 1.0  # seconds between two checks of the clock; without a key, every second one reads the Secret
 _POLL: Final = (15.0, 30.0)  # seconds between two reads, at random: replicas do not ask at the same time
 
 _decode: Final = decoder(Secret)
@@ -99,7 +99,7 @@ class TicketFollower:
         namespace: str,
         offers: Offers,
         *,
-        look: float = LOOK,
+        tick: float = TICK,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._client = client
@@ -107,10 +107,10 @@ class TicketFollower:
         self._offers = offers
         self._clock = client.clock
         self._uniform = uniform
-        self._look = look
+        self._tick = tick
         self._key: TicketKey | None = None
         self._due = 0.0  # when the Secret is read again
-        self._told = ""
+        self._logged = ""
         offers.put_ticket_maker(None)
 
     async def run(self) -> NoReturn:
@@ -120,7 +120,7 @@ class TicketFollower:
                 await self._read()
             maker = None if self._key is None else TicketMaker(self._key, hour_of(self._clock.wall()))
             self._offers.put_ticket_maker(maker)
-            await self._clock.sleep(self._look)
+            await self._clock.sleep(self._tick)
 
     async def _read(self) -> None:
         """Read the key in use; where the API server does not answer, the key from before stays."""
@@ -133,10 +133,10 @@ class TicketFollower:
             why = str(error)
             if not isinstance(error, KubeError) or (isinstance(error, ApiError) and error.is_absent):
                 self._key = None
-        if why and why != self._told:
+        if why and why != self._logged:
             _log.warning("Secret %s/%s, the key of tickets: %s", self._namespace, SECRET, why)
-        self._told = why
-        self._due = self._clock.now() + (2 * self._look if self._key is None else self._uniform(*_POLL))
+        self._logged = why
+        self._due = self._clock.now() + (2 * self._tick if self._key is None else self._uniform(*_POLL))
 
 
 def _key(data: Mapping[str, bytes], name: str) -> TicketKey | None:

@@ -13,7 +13,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Resource, Sink
 
-STALE: Final = 90.0  # seconds without a word; bookmarks come about every minute
+STALE: Final = 90.0  # seconds without an event; bookmarks come about every minute
 
 
 class Follower:
@@ -30,7 +30,7 @@ class Follower:
         With `complete=False` it begins at once, for a caller that waits for its sink with a limit of its own.
         """
         for resource in [one.resource for one in self.reflectors if complete and not one.resource.optional]:
-            # a reflector would try for ever: an error is told now
+            # a reflector would try for ever: an error is raised now
             await self._client.get(resource.path, {**resource.query, "limit": 1})
         try:
             async with asyncio.TaskGroup() as tasks:  # a sink that fails ends the work that reads it

@@ -27,7 +27,7 @@ class Health:
 
 
 class SilenceGuard:
-    """Cuts a watch off when it has said nothing for too long."""
+    """Cuts a watch off when no line of it has come for too long."""
 
     def __init__(self, lines: BodyLines, clock: Clock, limit: float) -> None:
         self._lines = lines
@@ -36,8 +36,8 @@ class SilenceGuard:
         self._last = clock.now()
         self.silent = False
 
-    def heard(self, limit: float) -> None:
-        """A line came; from now on wait so long."""
+    def reset(self, limit: float) -> None:
+        """A line came: from now on wait for `limit` seconds."""
         self._last, self.limit = self._clock.now(), limit
 
     async def run(self) -> None:
@@ -71,7 +71,7 @@ _NOT_THE_VERSION: Final = frozenset({401, 403, 429})
 
 
 def remedy(error: KubeError, *, as_event: bool) -> Next:
-    """What to do after a failure; `as_event` when a watch told of it, after it had begun well."""
+    """What to do after a failure; `as_event` when it is an ERROR event of a watch that had begun well."""
     if isinstance(error, WatchFailed):
         return _AFTER_WATCH_FAILED.get(error.kind, Next.WATCH)
     if not isinstance(error, ApiError):
@@ -86,7 +86,7 @@ def remedy(error: KubeError, *, as_event: bool) -> Next:
 
 
 def refuses_streamed_list(error: KubeError) -> bool:
-    """Whether the server does not stream lists: refused (422, or 400 by some), or it never heard of it."""
+    """Whether the server does not stream lists: refused (422, or 400 by some), or not known to it."""
     if isinstance(error, ApiError):
         return error.code in (400, 405, 406, 415, 422, 501)
     return isinstance(error, WatchFailed) and error.kind == "ignored"

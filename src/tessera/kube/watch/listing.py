@@ -97,7 +97,7 @@ class ListCutter:
                 _complete(candidate)
             except NOT_JSON:
                 self._tries += 1
-                self._whole = self._tries > _MOST_TRIES  # each try costs a look at all of it: no more of them
+                self._whole = self._tries > _MOST_TRIES  # each try reads all of it: no more of them
                 continue
             self._take(candidate)
             start, self._tries = self._scanned, 0

@@ -33,7 +33,7 @@ _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for befo
 _UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
 # in a row; then the list is read again, for a watch may wait for a version that never comes
 _SILENT_WATCHES: Final = 2
-_LOOK_AGAIN: Final = 60.0  # seconds until a collection that the server does not have is asked for again
+_RECHECK: Final = 60.0  # seconds until a collection that the server does not have is listed again
 
 
 class Reflector(Generic[T]):
@@ -103,10 +103,10 @@ class Reflector(Generic[T]):
                 await self._clock.sleep(wait)
 
     def _after(self, error: KubeError) -> float:
-        """Note a failure, decide what comes next, and say how long to wait before it."""
+        """Record a failure and decide what comes next; how long to wait before it."""
         if self.resource.optional and isinstance(error, ApiError) and error.is_absent:
             self._have_nothing(error)
-            return _LOOK_AGAIN
+            return _RECHECK
         self.health.errors[error.kind] += 1
         self.health.last_error = str(error)
         listing = self._next is not Next.WATCH
@@ -167,14 +167,14 @@ class Reflector(Generic[T]):
             self._streaming, self._lines = True, lines
             guard = SilenceGuard(lines, self._clock, self._silence_limit)
             guarding = asyncio.create_task(guard.run())
-            heard = False
+            received = False
             try:
                 while batch := await lines.batch():
-                    heard = True
+                    received = True
                     for line in batch:
                         self._handle(read_event(line))
-                    self._heard()
-                    guard.heard(self._silence_limit)
+                    self._contacted()
+                    guard.reset(self._silence_limit)
             except KubeError as error:
                 if self._initial is None and self._lists_again:
                     return  # cut off
@@ -186,7 +186,7 @@ class Reflector(Generic[T]):
                 guarding.cancel()
         if self._initial is not None:
             raise WatchFailed("incomplete", "the streamed list ended before it was complete")
-        if not heard:
+        if not received:
             self._silent_watches += 1
             if self._silent_watches >= _SILENT_WATCHES:
                 self._next = Next.LIST
@@ -199,7 +199,7 @@ class Reflector(Generic[T]):
     def _silence_limit(self) -> float:
         return _SILENCE if self._initial is None else _INITIAL_SILENCE
 
-    def _heard(self) -> None:
+    def _contacted(self) -> None:
         self.health.last_contact = self._clock.now()
         self._silent_watches = 0
         if self._initial is None:

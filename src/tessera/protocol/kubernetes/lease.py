@@ -1,4 +1,4 @@
-"""A Lease: how one process tells all others that it is at work (`coordination.k8s.io/v1`)."""
+"""A Lease: how one process shows all others that it is at work (`coordination.k8s.io/v1`)."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -67,7 +67,7 @@ class Lease:
         """What changes as long as its holder is at work, or another takes over."""
         return self.holder, self.renewed, self.transitions
 
-    def says(self, reconciler: str) -> bool:
+    def lists(self, reconciler: str) -> bool:
         """Whether its holder runs a reconciler, while it is at work; one that does not say is of before there were others."""
         return reconciler in (_BEFORE if self.reconcilers is None else self.reconcilers)
 
