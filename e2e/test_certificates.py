@@ -30,7 +30,7 @@ ONLY = "may change only the caBundle"  # what the chart's policy says
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 # minutes and days become seconds; an API server hears of a new bundle within some milliseconds. A process of a busy machine may stand
 # still for ten seconds: a certificate outlives that
-QUICK = {"look": 0.5, "settle": 3.0, "lag": 1.0, "leaf_life": 25.0, "renew_after": 2.0, "skew": 0.5}
+QUICK = {"interval": 0.5, "settle": 3.0, "lag": 1.0, "leaf_life": 25.0, "renew_after": 2.0, "skew": 0.5}
 
 
 _RIGHTS = (

@@ -14,7 +14,7 @@ from tessera.webhook.certificates.rotation import RotationPolicy
 Followed.follow = partialmethod(Followed.follow, 0.1)  # type: ignore[assignment]
 CertificateFiles.run = partialmethod(CertificateFiles.run, 0.1)  # type: ignore[assignment]
 process.Settings = partial(  # type: ignore[assignment, misc]
-    process.Settings, certificate_policy=RotationPolicy(lag=0.1, look=0.2)
+    process.Settings, certificate_policy=RotationPolicy(lag=0.1, interval=0.2)
 )
 metrics._TEXT_SECONDS = 0.0  # type: ignore[misc]
 

@@ -83,14 +83,14 @@ def run(
             policy = settings.get("certificate_policy", RotationPolicy())
             await run_controller(_store(client, settings), log, metrics_listen, policy)
 
-    async def until_told() -> None:
+    async def until_signal() -> None:
         try:
             await until_signalled(work())
         except Signalled as ended:
             log.info("ended", signal=ended.number.name)
 
     try:
-        asyncio.run(until_told())
+        asyncio.run(until_signal())
     finally:
         log.close()
     return 0

@@ -40,8 +40,8 @@ class Followed(Generic[T]):
 
     def load(self) -> T:
         """Read for the first time; here an error is the caller's, since there is no last good value yet."""
-        value = self._look()
-        assert value is not None  # noqa: S101 # the first look always finds a change
+        value = self._read_changed()
+        assert value is not None  # noqa: S101 # the first read always finds a change
         self._accept(value)
         return value
 
@@ -51,9 +51,9 @@ class Followed(Generic[T]):
             await self.check()
 
     async def check(self) -> None:
-        """Look once: use what is new and good, keep the last good value otherwise."""
+        """Read what has changed: use what is new and good, keep the last good value otherwise."""
         try:
-            value = await asyncio.to_thread(self._look)
+            value = await asyncio.to_thread(self._read_changed)
             if value is not None:
                 self._accept(value)
                 self._report(f"{self._what} reloaded", None)
@@ -68,8 +68,8 @@ class Followed(Generic[T]):
         self.last_good = time.time()
         self.current = True
 
-    def _look(self) -> T | None:
-        """The new value if the files have changed since the last look. An error is told once per change."""
+    def _read_changed(self) -> T | None:
+        """The new value if the files have changed since the last read. An error is raised once per change."""
         if not self._files.changed():
             return None
         contents = []

@@ -1,4 +1,4 @@
-"""What is told about a pod's owner: that its pods get something else, or are rejected. `kubectl describe` shows it there.
+"""Events on a pod's owner: its pods get something else, or are rejected. `kubectl describe` shows them there.
 
 A pod that is created by hand has no owner, and no uid to be found by yet: its warning must do.
 """
@@ -21,7 +21,7 @@ def report_to_owner(recorder: Recorder, request: AdmissionRequest, response: Cac
     if owner is None or not owner.uid:
         return
     about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
-    would = response.observed  # told, and not done
+    would = response.observed  # reported, and not done
     reason = response.record.fields["reason"]
     if response.rejected is not None:
         word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")

@@ -99,7 +99,7 @@ class Webhook:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Start every part, serve until told to stop, end every part; answers the exit code."""
+        """Start every part, serve until a signal, end every part; the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(_THREADS, "tessera"))
         loop.set_exception_handler(self._on_loop_error)
@@ -162,7 +162,7 @@ class Webhook:
             self._start(TicketFollower(client, namespace, offers).run())
 
     def _events(self, client: Client | None) -> Callable[[AdmissionRequest, CachedResponse], None] | None:
-        """Who writes Events on the owners of pods: nobody where anyone may call, or an invented owner would get one."""
+        """What records Events on the owners of pods; nothing where any client may call, or an invented owner would get one."""
         if client is None or self._settings.client_ca is None:
             return None
         recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)

@@ -199,7 +199,7 @@ def decide_workload(request: AdmissionRequest, view: ClusterView, policy: Policy
         at_most(len(templates), MOST_TEMPLATES, "pod templates", "the workload")
         at_most(sum(_containers(one) for _, one in templates), MOST_CONTAINERS, "containers", "the workload")
         found = review_templates(document, view, policy, request.namespace, decide_one=decide_template)
-    except InvalidInput:  # the API server's, or its own controller's, to complain about
+    except InvalidInput:  # the API server, or its own controller, reports this error
         return None
     if not found:
         return None

@@ -72,7 +72,7 @@ class Replica:
     async def moves(self) -> list[RotationStep]:
         """Take steps until there is nothing to do."""
         taken: list[RotationStep] = []
-        while (move := await self.manager.look()) is not RotationStep.REST:
+        while (move := await self.manager.step()) is not RotationStep.REST:
             taken.append(move)
             assert len(taken) < 20
         return taken
@@ -112,7 +112,7 @@ def test_first_start():
     assert accepted(replica.served, store.bundle, "elsewhere.svc") == "CERTIFICATE_VERIFY_FAILED"
     assert replica.manager.not_ready() == "API servers may not trust the certificate yet"
     replica.clock.ahead += 3
-    asyncio.run(replica.manager.look())
+    asyncio.run(replica.manager.step())
     assert replica.manager.not_ready() is None
 
 
@@ -262,7 +262,7 @@ def test_a_damaged_secret_is_set_aside_and_replaced(data, complaint):
         with pytest.raises(
             InvalidAuthorities, match="kubectl patch secret gpu-webhook-ca -n gpu-webhook --type=json"
         ):
-            await replica.manager.look()
+            await replica.manager.step()
         store.secret = StoredSecret("emptied", {})
         assert RotationStep.ESTABLISH in await replica.moves()
 
@@ -282,7 +282,7 @@ def test_a_secret_of_another_program_is_left_alone():
                 InvalidAuthorities,
                 match=r"it also holds tls\.crt, tls\.key, so it may belong to another program",
             ):
-                await replica.manager.look()
+                await replica.manager.step()
             replica.clock.ahead += 1000
             store.ahead += 1000
         assert store.secret is not None
@@ -314,7 +314,7 @@ def test_fault_41_clock_of_one_replica_is_wrong(wrong):
         assert "gpu_webhook_certificate_trusted 0\n" in text
         assert await good.moves() == []
         good.clock.ahead += 3
-        await good.manager.look()
+        await good.manager.step()
         assert good.manager.not_ready() is None
         # while it serves, too; and when its clock is right again, it goes on
         good.clock.ahead = wrong
@@ -523,7 +523,7 @@ QUICK = RotationPolicy(
     settle=0.8,
     lag=0.2,
     skew=0.1,
-    look=0.1,
+    interval=0.1,
 )
 API_LAG = 0.4  # seconds by which an API server may be behind with the bundle
 

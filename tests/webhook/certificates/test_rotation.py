@@ -156,16 +156,16 @@ def test_moves():
 def test_sightings():
     """Only an unbroken time in every bundle counts, and a gap breaks it."""
     seen = Sightings(longest_gap=5)
-    assert seen.look(bundle("a"), 0, 0) == {"a": 0}
-    assert seen.look(bundle("a", "b"), 3, 3) == {"a": 3, "b": 0}
+    assert seen.observe(bundle("a"), 0, 0) == {"a": 0}
+    assert seen.observe(bundle("a", "b"), 3, 3) == {"a": 3, "b": 0}
     assert seen.found == {"a"}
-    assert seen.look(bundle("a", "b") + bundle("a"), 5, 5) == {"a": 5}
-    assert seen.look(bundle("a", "b"), 7, 7) == {"a": 7, "b": 0}
-    assert seen.look(bundle("a", "b"), 13, 13) == {"a": 0, "b": 0}
+    assert seen.observe(bundle("a", "b") + bundle("a"), 5, 5) == {"a": 5}
+    assert seen.observe(bundle("a", "b"), 7, 7) == {"a": 7, "b": 0}
+    assert seen.observe(bundle("a", "b"), 13, 13) == {"a": 0, "b": 0}
     assert seen.found == {"a", "b"}
-    assert seen.look(bundle("a", "b"), 14, 17) == {"a": 4, "b": 4}
-    assert seen.look(bundle("a", "b"), 19, 20) == {"a": 0, "b": 0}
-    assert seen.look(None, 21, 21) == {}
+    assert seen.observe(bundle("a", "b"), 14, 17) == {"a": 4, "b": 4}
+    assert seen.observe(bundle("a", "b"), 19, 20) == {"a": 0, "b": 0}
+    assert seen.observe(None, 21, 21) == {}
     assert seen.found == frozenset()
 
 
@@ -231,7 +231,7 @@ class Replica:
             yield
             bundle, bundle_version = world.bundle, world.bundle_version
             yield
-            seen = self.sightings.look((bundle,), asked, world.time)
+            seen = self.sightings.observe((bundle,), asked, world.time)
             read_at = self.now
             yield
             authorities, authorities_version = world.authorities, world.authorities_version

@@ -142,7 +142,7 @@ class Parser:
         limits = self._limits
         if len(self._body) > limits.body:
             return text(f"more than {limits.body // 1024} KiB", 413)
-        # the second: of a head that has no end yet, or of chunks, httptools has not told
+        # the second: of a head that has no end yet, or of chunks, httptools has not reported it
         if self._head > limits.head or self._size - len(self._body) > limits.head + READ:
             return text("the headers are too large", 431)
         return None

@@ -203,7 +203,7 @@ class Server:
             return await self._handler(request)
         except HangUp:
             raise
-        except Exception:  # noqa: BLE001 # the client is told, the log says why, and the others are served on
+        except Exception:  # noqa: BLE001 # the client gets an error, the log says why, and the others are served on
             _log.exception("%s %s failed", request.method, request.path)
             return text("this failed unexpectedly", 500)
 

@@ -1,6 +1,6 @@
 """The webhook's certificates: made, kept in a Secret, rotated; or given in files that an operator or cert-manager renews.
 
-Self-managed, each look goes one way:
+Self-managed, each reconciliation goes one way:
 
 - read: `store` reads the Secret and the webhook configuration, and compares this machine's clock with the API server's;
   `authorities` understands what is in them.

@@ -48,11 +48,11 @@ def read_authorities(data: Mapping[str, bytes], where: str) -> Authorities | Non
             _signer(data, secret.FOLLOWING, secret.FOLLOWING_KEY) if data.get(secret.FOLLOWING) else None
         )
     except InvalidInput as error:
-        told = f"{where}: {error}; {secret.remedy(data)}"
+        message = f"{where}: {error}; {secret.remedy(data)}"
         if not secret.foreign_keys(data) and secret.set_aside(data) is None:
             namespace, _, name = where.removeprefix("Secret ").partition("/")
-            told = f"{told}: {secret.emptied_by(namespace, name)}"
-        raise InvalidAuthorities(told) from error
+            message = f"{message}: {secret.emptied_by(namespace, name)}"
+        raise InvalidAuthorities(message) from error
     return Authorities(current, following, tuple(authorities_in(data.get(secret.RETIRING, b""))), since)
 
 

@@ -28,7 +28,7 @@ from tessera.webhook.certificates.served import (
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import read_object
 
-_REPEAT_SECONDS: Final = 600.0  # that a certificate has ended is told again this often
+_REPEAT_SECONDS: Final = 600.0  # that a certificate has ended is reported again this often
 
 
 class CertificateFiles:
@@ -64,7 +64,7 @@ class CertificateFiles:
             await self.followed.check()
 
     async def inspect(self) -> None:
-        """Find out from when until when the certificate that is served is valid, and tell if it is not valid now."""
+        """Find out from when until when the served certificate is valid, and report if it is not valid now."""
         if self._inspected != self._chain:
             self._inspected = self._chain
             try:

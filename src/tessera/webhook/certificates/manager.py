@@ -1,8 +1,8 @@
-"""The webhook's own certificates: looked after by every replica for itself, or by a process that has the right to.
+"""The webhook's own certificates: kept by every replica for itself, or by a process that has the right to.
 
-Look at the Secret and the webhook configuration, ask `rotation.plan` what to do next, do it, look again. Everything
-that can be decided is decided there; here is the doing, and what becomes of failures: they are counted and told, the
-certificate in use goes on being served, and the next look comes soon.
+Read the Secret and the webhook configuration, ask `rotation.plan` for the next step, take it, read again. Everything
+that can be decided is decided there; here is the doing, and what becomes of failures: they are counted and logged, the
+certificate in use goes on being served, and the next reconciliation comes soon.
 """
 
 import random
@@ -49,11 +49,11 @@ from tessera.webhook.certificates.store import (
     check_clock,
 )
 
-_SOON_SECONDS: Final = 1.0  # until the next look while something is missing
+_SOON_SECONDS: Final = 1.0  # until the next reconciliation while something is missing
 _AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster
-_MOST_MISSED: Final = 4  # looks; with more than that missing, this replica was not watching
+_MOST_MISSED: Final = 4  # reconciliations; with more than that missing, this replica was not watching
 _MOST_STEPS: Final = 20  # in a row; a rotation takes five
-_REPEAT_SECONDS: Final = 600.0  # an error that stays the same is told again this often
+_REPEAT_SECONDS: Final = 600.0  # an error that stays the same is logged again this often
 
 
 class CertificateManager:
@@ -81,7 +81,7 @@ class CertificateManager:
         self._policy = policy
         self._clock = clock
         self._duties = (Duty.KEEP if keeps else Duty(0)) | (Duty.SERVE if served else Duty(0))
-        self._longest_gap = _MOST_MISSED * policy.look
+        self._longest_gap = _MOST_MISSED * policy.interval
         self._sightings = Sightings(self._longest_gap)
         self._leaf: Leaf | None = None
         self._known: Situation | None = None
@@ -112,31 +112,31 @@ class CertificateManager:
     async def run(self) -> None:
         while True:
             wait = await self.settle()
-            await self._clock.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 # replicas need not look together
+            await self._clock.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 # replicas need not reconcile together
 
     async def settle(self) -> float:
-        """Do all there is to do now; answers how long until the next look."""
+        """Do all there is to do now; seconds until the next reconciliation."""
         try:
             for _ in range(_MOST_STEPS):
-                if await self.look() is RotationStep.REST:
+                if await self.step() is RotationStep.REST:
                     break
         except Conflict:
-            return min(_AGAIN_SECONDS, self._policy.look)
+            return min(_AGAIN_SECONDS, self._policy.interval)
         except TesseraError as error:
             return self._failed(str(error))
         except Exception as error:  # noqa: BLE001 # whatever it is, the certificate in use goes on being served
             return self._failed(f"unexpected: {error!r}")
         self._reported = ("", 0.0)
         self._failures = 0
-        return min(_SOON_SECONDS, self._policy.look) if self.not_ready() else self._policy.look
+        return min(_SOON_SECONDS, self._policy.interval) if self.not_ready() else self._policy.interval
 
-    async def look(self) -> RotationStep:
-        """Look, and take one step."""
+    async def step(self) -> RotationStep:
+        """Read the bundle and the Secret, and take one step."""
         # The bundle first: a Secret that is read after it knows whatever the bundle had been made from.
         asked, asked_wall = self._clock.now(), self._clock.wall()
         found = await self._store.read_bundles()
         names = None if found is None else tuple(names_in(pem) for pem in found.bundles.values())
-        seen = self._sightings.look(names, asked, self._clock.now())
+        seen = self._sightings.observe(names, asked, self._clock.now())
         last = self._known.authorities if self._known else None
         self._known = Situation(self._clock.wall(), last, names, self._leaf, seen)
         self._known_at = asked
@@ -228,7 +228,7 @@ class CertificateManager:
         self.signed += 1
 
     def _failed(self, message: str) -> float:
-        """Count and tell; answers how long until the next try, longer each time."""
+        """Count and log a failure; seconds until the next try, longer each time."""
         self.errors += 1
         self._failures += 1
         text, when = self._reported
@@ -237,7 +237,7 @@ class CertificateManager:
             unseen = self._clock.now() - self._known_at > self._longest_gap
             trust = "not known, the caBundle cannot be read" if unseen else "as last seen"
             self._log.error("certificates: trying again soon", error=message, trust=trust)
-        return min(_SOON_SECONDS * 2.0 ** min(self._failures - 1, 10), self._policy.look)
+        return min(_SOON_SECONDS * 2.0 ** min(self._failures - 1, 10), self._policy.interval)
 
     def metrics(self) -> Iterable[Family]:
         authorities = self._known.authorities if self._known else None

@@ -3,7 +3,7 @@
 There is no leader. What is described here one process may do wholly, or one that keeps the authorities and others that
 serve and only read (`Duty`). The state is in two objects that all replicas read and change under their resource version: the
 Secret with the authorities (`Authorities`) and the webhook configuration with the bundle that API servers trust. Each
-replica looks at both, asks `plan` for the next step, takes it, and looks again; a replica that loses a race has lost
+replica reads both, asks `plan` for the next step, takes it, and reads again; a replica that loses a race has lost
 nothing. An authority is *following* (published, not used yet), then *current* (it signs), then *retiring* (trusted
 still, signs no more), then gone. What keeps every call good on the way:
 
@@ -36,7 +36,7 @@ class RotationPolicy:
     settle: float = 120.0
     lag: float = 2.0  # the same before being ready for the first time, where waiting longer costs more
     skew: float = 3600.0  # by how much any two clocks may differ
-    look: float = 15.0  # how often each replica looks
+    interval: float = 15.0  # between two reconciliations of a replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class Sightings:
         self._last: float | None = None
         self.found: frozenset[str] = frozenset()  # were there when counting began, and ever since
 
-    def look(
+    def observe(
         self, bundles: tuple[frozenset[str], ...] | None, asked: float, answered: float
     ) -> Mapping[str, float]:
         """Note what is there. After a gap that something could have happened in, counting begins again.

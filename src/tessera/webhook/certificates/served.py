@@ -86,7 +86,7 @@ def _explain(error: ssl.SSLError) -> str:
 
 
 def certificate_metrics(ends: Mapping[str, float | None], errors: int) -> Iterable[Family]:
-    """What there is to see of certificates, whoever makes them: when each ends, as far as that is known."""
+    """Metrics of certificates, whether we or an operator make them: when each ends, as far as that is known."""
     known = {(name,): end for name, end in ends.items() if end is not None}
     name, text = "gpu_webhook_certificate_expiry_timestamp_seconds", "When a certificate expires, Unix time."
     yield labelled(name, "gauge", text, ["certificate"], known)

@@ -25,7 +25,7 @@ _RESOLUTION: Final = 2.0  # seconds: the API server says whole ones, and its ans
 
 
 class Conflict(TesseraError):
-    """Another replica was faster: look again."""
+    """Another replica was faster: read again."""
 
 
 class WrongClock(TesseraError):

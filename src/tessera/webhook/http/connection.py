@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
         self.served = False  # has had a request answered: not a client that only takes room
         self.busy = False  # a request has begun and is not answered yet
         self.deadline: float  # loop time
-        self.ended = False  # the last response has been written: whatever still comes is thrown away
+        self.ended = False  # the last response has been written: what still comes is discarded
 
     # The transport's side
 
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
             fair_queue.wait(self)
 
     def count_buffered(self) -> None:
-        """Tell the listener how many bytes are kept of requests that are not answered, and of responses that are not taken."""
+        """Report to the listener how many bytes are kept of requests that are not answered, and of responses that are not taken."""
         buffered: int = self._transport.get_extra_info("unread", 0)
         if self._stalled:
             buffered += self._transport.get_write_buffer_size()
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
             self._end()
         elif last:
             # Closing with unread bytes resets the connection, and the client might never see the response. So the
-            # rest is read and thrown away until the client leaves, or has had its time.
+            # rest is read and discarded until the client leaves, or has had its time.
             self.ended = True
             self._rest()
 

@@ -151,7 +151,7 @@ class Listener:
         return True
 
     def _rest(self, listening: socket.socket) -> None:
-        """Out of file descriptors: the queue stays readable, so looking away for a while saves a busy loop."""
+        """Out of file descriptors: the queue stays readable, so a pause saves a busy loop."""
         self.counters.refused += 1
         self._loop.remove_reader(listening.fileno())
 
@@ -232,7 +232,7 @@ class Listener:
             asyncio.get_running_loop().call_soon(self.flush)
         self._outbox.append((transport, octets))
         self._waiting += len(octets)
-        if self._waiting > _MOST_WAITING:  # only what is written tells whether a client takes it
+        if self._waiting > _MOST_WAITING:  # only a write shows whether a client takes it
             self.flush()
 
     def flush(self) -> None:

@@ -93,7 +93,7 @@ class Counters:
 
     accepted: int = 0
     handshake_failures: int = 0
-    refused: int = 0  # connections turned away or ended to make room
+    refused: int = 0  # connections refused, or closed to make room
     crowded_out: int = 0  # requests refused because too much was being read
     timeouts: int = 0
     bad_requests: int = 0  # 4xx answered by the server itself

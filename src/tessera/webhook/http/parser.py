@@ -36,11 +36,11 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     response: Response
     method: bytes
     keep_alive: bool = False
-    whole: bool = False  # else what comes next cannot be told from the rest of it: the end
+    whole: bool = False  # else the next request cannot be distinguished from the rest of it: the end
 
 
 class Continue(msgspec.Struct, frozen=True, gc=False):
-    """The client waits to be told to send the body."""
+    """The client waits for `100 Continue` before it sends the body."""
 
 
 class Upgrade(msgspec.Struct, frozen=True, gc=False):
