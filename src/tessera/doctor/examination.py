@@ -48,20 +48,20 @@ def examine(
     seen: Observations, only: Collection[str] = (), *, before_uninstall: bool = False
 ) -> Iterator[CheckResult]:
     """Make every check, or only some, as far as what was seen allows; or those that matter before an uninstall."""
-    told: set[str] = set()  # what is left out is said once, by the first check that misses it
+    reported: set[str] = set()  # what is left out is reported once, by the first check that misses it
     for check in BEFORE_UNINSTALL if before_uninstall else CHECKS:
         if not only or check.name in only:
-            yield CheckResult(check, tuple(grouped(_findings(check, seen, told))))
+            yield CheckResult(check, tuple(grouped(_findings(check, seen, reported))))
 
 
-def _findings(check: Check, seen: Observations, told: set[str]) -> Iterator[Finding]:
+def _findings(check: Check, seen: Observations, reported: set[str]) -> Iterator[Finding]:
     blind = [f"{field}: {seen.unseen[field]}" for field in check.needs if field in seen.unseen]
     if blind:
         yield unseen("could not run: " + short("; ".join(blind)))
         return
     for field in check.needs:
-        if (odd := seen.odd.get(field)) and field not in told:
-            told.add(field)
+        if (odd := seen.odd.get(field)) and field not in reported:
+            reported.add(field)
             yield note(f"{len(odd)} of the {field} cannot be read and are left out, such as {short(odd[0])}")
     try:
         yield from check.find(seen)

@@ -9,7 +9,7 @@ from tessera.core.text import first_of, number_of, one_line
 from tessera.doctor.observations import Observations
 
 short = one_line
-MOST_ALIKE = 3  # findings of one kind that are told one by one
+MOST_ALIKE = 3  # findings of one kind that are listed one by one
 
 
 class Severity(StrEnum):

@@ -44,7 +44,7 @@ def trial(seen: Observations) -> Iterator[Finding]:
     names, found = seen.names, seen.trial
     where = f"in namespace {names.try_namespace}"
     if found is not None and found.observed:
-        yield note(f"the webhook observes {where}: it tells what it would do, and changes no pod")
+        yield note(f"the webhook observes {where}: it reports what it would do, and changes no pod")
     if found is None or seen.answers:
         return
     webhooks = [webhook.name for webhook in seen.webhooks]
@@ -107,7 +107,7 @@ def selection(seen: Observations) -> Iterator[Finding]:
 def policy(seen: Observations) -> Iterator[Finding]:
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
-    # what holds for the webhook of pods and for that of workloads is told once
+    # what holds for the webhook of pods and for that of workloads is reported once
     yield from dict.fromkeys(finding for webhook in seen.webhooks for finding in _outage(webhook, seen))
 
 
@@ -188,15 +188,15 @@ def tickets(seen: Observations) -> Iterator[Finding]:
 
 
 def _rules(webhook: Webhook, seen: Observations) -> Iterator[Finding]:
-    mended = seen.names.upgrade
+    repair = seen.names.upgrade
     if not _is_called_for_pods(webhook) and not _is_for_workloads(webhook, seen):
-        yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", mended)
+        yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", repair)
     label, value = EXEMPT_LABEL
     if value not in _left_out(webhook, label):
-        yield warning(f"{webhook.name}: namespaces labelled {label}={value} are not exempt", mended)
+        yield warning(f"{webhook.name}: namespaces labelled {label}={value} are not exempt", repair)
     for namespace in ("kube-system", seen.names.namespace):
         if namespace not in _left_out(webhook, _OWN_NAMESPACE_LABEL):
-            yield warning(f"{webhook.name}: namespace {namespace} is not left out", mended)
+            yield warning(f"{webhook.name}: namespace {namespace} is not left out", repair)
     if webhook.namespace_selector and (labels := webhook.namespace_selector.match_labels):
         yield note(f"{webhook.name}: the API server calls it only for namespaces labelled {shown(labels)}")
     selected = webhook.object_selector

@@ -1,6 +1,6 @@
 """Checks of the webhook's certificates, as far as they can be seen from outside, and of the controller that renews them.
 
-What happens to a damaged Secret is told in the words of the certificate controller's log (`protocol.authority_secret`).
+What happens to a damaged Secret has the same text as in the certificate controller's log (`protocol.authority_secret`).
 """
 
 import datetime as dt
@@ -117,7 +117,7 @@ def _own(webhook: str, bundle: "list[Certificate]", seen: Observations) -> Itera
         removals = ",".join(f'{{"op":"remove","path":"/data/{key}"}}' for key in kept)
         yield note(
             f"Secret {namespace}/{name} was damaged before, and what was kept then is still there ({', '.join(kept)}): "
-            "when you have looked at it, remove it, for the next damage is not mended by itself until then",
+            "when you have looked at it, remove it, or the next damage is not repaired by itself",
             f"kubectl patch secret {name} -n {namespace} --type=json -p '[{removals}]'",
         )
 

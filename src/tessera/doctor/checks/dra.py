@@ -20,7 +20,7 @@ from tessera.protocol import yaml
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
 
 _MOST_NAMED: Final = 3
-_COUNTERS_MENDED: Final = (1, 37)  # kubernetes/kubernetes#138917
+_COUNTERS_FIXED: Final = (1, 37)  # kubernetes/kubernetes#138917
 # where 1.36.3 bound 20 pods a second instead of 69; at 100 nodes 2.3 instead of 46
 _MOST_COUNTED_NODES: Final = 30
 _PLUGIN: Final = "DynamicResources"
@@ -97,7 +97,7 @@ def counters(seen: Observations) -> Iterator[Finding]:
     nodes = {one.spec.node_name for one in seen.dra.slices if one.spec.shared_counters}
     if not nodes:
         yield not_applicable("no ResourceSlice has shared counters")
-    elif release_of(seen) < _COUNTERS_MENDED and len(nodes) > _MOST_COUNTED_NODES:
+    elif release_of(seen) < _COUNTERS_FIXED and len(nodes) > _MOST_COUNTED_NODES:
         said = seen.version.git_version if seen.version else "of an unknown version"
         yield warning(
             f"{len(nodes)} nodes have devices with shared counters, and the API server is {said}: before 1.37 each of them "

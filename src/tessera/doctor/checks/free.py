@@ -18,14 +18,14 @@ def free(seen: Observations) -> Iterator[Finding]:
     harm = f"{setting} is set, and pods are decided about as with `missing`"
     account = seen.deployment and (seen.deployment.spec.template.spec.service_account_name or "default")
     # the chart gives the right where its own values switch it on
-    mended = f"{names.upgrade} --set webhook.followPods=true"
+    repair = f"{names.upgrade} --set webhook.followPods=true"
     asked = f"kubectl auth can-i watch pods -A --as=system:serviceaccount:{names.namespace}:{account}"
     blind = [one.pod for one in seen.served if one.follows_pods is False]
     if seen.may_follow_pods is False:
-        yield problem(f"{harm}: the webhook's account {account} may not list and watch pods", mended, asked)
+        yield problem(f"{harm}: the webhook's account {account} may not list and watch pods", repair, asked)
     elif blind:
         which = first_of(blind, MOST_ALIKE)
         yield problem(f"{harm}: {which} did not get the pods from the API server", names.logs(), asked)
     elif seen.may_follow_pods is None and not any(one.follows_pods for one in seen.served):
-        why = seen.unseen.get("may_follow_pods") or "nobody says it"
+        why = seen.unseen.get("may_follow_pods") or "neither the API server nor a replica says so"
         yield unseen(f"could not see whether the webhook may list and watch pods: {short(why)}", asked)

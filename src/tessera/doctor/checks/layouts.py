@@ -1,4 +1,4 @@
-"""Checks of MIG layouts: allocatable is what they say, whoever cuts the cards."""
+"""Checks of MIG layouts: allocatable is what they say, whichever program cuts the cards."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -32,8 +32,8 @@ def layouts(seen: Observations) -> Iterator[Finding]:
         yield unseen(f"could not compare with mig-manager's configurations: {short(manager.error)}")
     for node in found:
         gpus = known[node.name]
-        if told := _configured(node, gpus, seen) if gpus.by_mig_manager else _layout(node, gpus, seen):
-            finding, kind = told
+        if result := _configured(node, gpus, seen) if gpus.by_mig_manager else _layout(node, gpus, seen):
+            finding, kind = result
             yield finding.of(kind, f"node {node.name}")
 
 

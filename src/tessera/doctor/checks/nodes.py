@@ -113,7 +113,7 @@ def _pods_of(one: Workload, seen: Observations) -> list[PodIn]:
     return [pod for pod in seen.plugin_pods if selector.items() <= (pod.metadata.labels or {}).items()]
 
 
-# On a node: CDI specs are readable, in no conflict, and ours are what the plugin told the kubelet
+# On a node: CDI specs are readable, in no conflict, and ours are what the plugin published to the kubelet
 
 
 def cdi(seen: Observations) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Checks of pods: what they ask for exists, none is refused, and those that wait are told why.
+"""Checks of pods: what they ask for exists, none is refused, and why some wait.
 
 Why a pod waits is the diagnosis' answer (`tessera.diagnosis`), the same that `tessera why` gives; here pods with the same answer
 become one finding.
@@ -90,13 +90,13 @@ def refused(seen: Observations) -> Iterator[Finding]:
     names = [webhook.name for webhook in seen.webhooks]
     if not names:
         yield not_applicable("no webhook is configured")
-    told = set()
+    reported = set()
     for refusal in seen.refusals:
         event = refusal.event
         about = event.involved_object
         denial, key = denial_in(event.message), (about.kind, about.namespace, about.name)
-        if denial and denial.webhook in names and key not in told and not _is_over(refusal, seen.now):
-            told.add(key)
+        if denial and denial.webhook in names and key not in reported and not _is_over(refusal, seen.now):
+            reported.add(key)
             kind = about.kind.lower()
             why = f"tessera why {kind}/{about.name} -n {about.namespace}"
             yield problem(

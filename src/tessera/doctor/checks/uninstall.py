@@ -86,7 +86,7 @@ def _devices(claim: ClaimIn) -> str:
 
 
 def claimants(seen: Observations) -> Iterator[Finding]:
-    """Pods without a node whose claims nobody makes or serves once controller and driver are gone, or whose extended resource nobody offers."""
+    """Pods without a node whose claims are not made or served once controller and driver are gone, or whose extended resource no node offers."""
     going, stopping = _classes(seen), _stopping(seen)
     claims = {_key(one): one.spec.classes for one in seen.dra.claims}
     templates = {_key(one): one.spec.spec.classes for one in seen.dra.templates}

@@ -91,7 +91,7 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Observations, *, usua
     name, where = found.metadata.name, f"-n {seen.names.namespace}"
     wanted, ready = found.wanted, found.status.ready_replicas
     since = unavailable_since(found)
-    told = f"Deployment {name}: {ready} of {wanted} replicas are ready{f', too few {age(seen.now, since)}' if since else ''}"
+    state = f"Deployment {name}: {ready} of {wanted} replicas are ready{f', too few {age(seen.now, since)}' if since else ''}"
     if wanted == 0:
         scale = f"kubectl scale {where} deployment/{name} --replicas={usual}"
         yield problem(f"Deployment {name} is scaled to 0", scale)
@@ -101,16 +101,16 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Observations, *, usua
     unwell = [pod for pod in present if not pod.ready]
     starts = [pod.metadata.name for pod in unwell if starting(pod, seen.now)]
     if starts:
-        tell = note if ready else warning
-        yield tell(f"{told}, and {', '.join(starts)} start")
-    tell = problem if ready == 0 else warning
+        finding = note if ready else warning
+        yield finding(f"{state}, and {', '.join(starts)} start")
+    finding = problem if ready == 0 else warning
     for pod in unwell:
         if pod.metadata.name not in starts:
             reason, command = why_not_ready(pod, seen.names.namespace)
-            yield tell(f"{told}; pod {pod.metadata.name}: {reason}", command)
+            yield finding(f"{state}; pod {pod.metadata.name}: {reason}", command)
     if len(present) < wanted:
-        yield tell(
-            f"{told}, and {wanted - len(present)} have no pod",
+        yield finding(
+            f"{state}, and {wanted - len(present)} have no pod",
             f"kubectl describe {where} deployment/{name}",
             f"kubectl get events {where} --field-selector reason=FailedCreate",
         )
@@ -171,7 +171,7 @@ def controller(seen: Observations) -> Iterator[Finding]:
 
 
 def _patience(seen: Observations) -> Iterator[Finding]:
-    """Somebody evicts pods that wait for longer than their patience."""
+    """The controller evicts pods that wait for longer than their patience."""
     names, found, deployment = seen.names, seen.cluster.presences.patience, seen.bridge_controller
     if found is None:
         yield unseen(f"could not run: {LEASE}: {short(seen.unseen.get(LEASE, ''))}")
