@@ -264,7 +264,7 @@ class _Mending:
     async def create(self, path: str, body: object, query: object = None) -> bytes:
         raise ApiError(403, "Forbidden", "no")
 
-    async def patiently(self, work: Any) -> None:
+    async def with_retries(self, work: Any) -> None:
         raise ApiError(403, "Forbidden", "no")
 
 

@@ -42,7 +42,7 @@ class InProcess:
     async def create(self, path: str, body: object, query: Mapping[str, Any] | None = None) -> bytes:
         raise ApiError(403, "Forbidden", "nothing is created here")
 
-    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
         return await work()
 
     @asynccontextmanager

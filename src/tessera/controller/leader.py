@@ -144,7 +144,7 @@ class Leader:
 
     async def _read(self) -> None:
         raw = await self._client.find(self._path(self._name))
-        self._watched.see(None if raw is None else Lease.read(raw))
+        self._watched.observe(None if raw is None else Lease.read(raw))
 
     async def _write(self, lease: Lease) -> None:
         document = lease.document(self._namespace)
@@ -152,7 +152,7 @@ class Leader:
             raw = await self._client.update(self._path(self._name), document)
         else:
             raw = await self._client.create(self._path(), document)
-        self._watched.see(Lease.read(raw))
+        self._watched.observe(Lease.read(raw))
 
     async def _release(self) -> None:
         """Give the Lease up, so that another process can lead at once."""

@@ -61,7 +61,7 @@ class TicketKeeper:
         found = None if raw is None else TicketSecret.read(raw)
         # one that was removed comes back with its keys
         before = found or replace(self._last or TicketSecret(), version="")
-        wanted = before.kept_up(self._clock.wall(), lambda: secrets.token_bytes(KEY_BYTES))
+        wanted = before.desired(self._clock.wall(), lambda: secrets.token_bytes(KEY_BYTES))
         if found is None:
             fence()
             await self._client.create(path_of("v1", "secrets", namespace=self._namespace), wanted.document())

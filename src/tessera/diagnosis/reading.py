@@ -77,7 +77,7 @@ class Reader:
 
         with self.reading(field):
             asked: dict[str, str | int | bool | None] = {**query, "limit": PAGE}
-            await self.client.patiently(lambda: read_list(self.client, path, asked, begun))
+            await self.client.with_retries(lambda: read_list(self.client, path, asked, begun))
 
     def _take(self, field: str, take: Callable[[bytes], object], raw: bytes) -> None:
         self.readable(field, raw, take)

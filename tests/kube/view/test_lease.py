@@ -27,7 +27,7 @@ def test_held_while_it_changes():
 
     def held_after(seconds, *seen):
         for one in seen:
-            watched.see(one)
+            watched.observe(one)
         clock.time += seconds
         return watched.is_held
 
@@ -47,9 +47,9 @@ def test_left_behind(renewed, seconds):
     clock = FakeClock()
     watched = WatchedLease(clock, at_first=False)
     spec = {"holderIdentity": "one", "leaseDurationSeconds": seconds, "renewTime": renewed}
-    watched.see(Lease.read(json.dumps({"metadata": {"name": "l"}, "spec": spec}).encode()))
+    watched.observe(Lease.read(json.dumps({"metadata": {"name": "l"}, "spec": spec}).encode()))
     assert not watched.is_held
-    watched.see(Lease.read(json.dumps({"spec": {**spec, "renewTime": "later"}}).encode()))
+    watched.observe(Lease.read(json.dumps({"spec": {**spec, "renewTime": "later"}}).encode()))
     assert watched.is_held is bool(seconds)
     clock.time += 60
     assert not watched.is_held
@@ -75,7 +75,7 @@ def test_what_the_holder_runs(said, claims):
     again = Lease.read(json.dumps(one.held("one", 15, FakeClock().wall()).document("ns")).encode())
     assert (again.reconcilers, again.lists("claims")) == (said, claims)
     watched = WatchedLease(FakeClock())
-    watched.see(again)
+    watched.observe(again)
     assert watched.runs("claims") is claims
 
 

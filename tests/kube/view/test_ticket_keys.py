@@ -35,12 +35,12 @@ def numbers(secret):
 def test_rotation():
     """An empty Secret gets two keys; a key is published for a whole period before its use, and accepted for one after it."""
     make = maker()
-    first = TicketSecret("7").kept_up(NOW, make)
+    first = TicketSecret("7").desired(NOW, make)
     assert (numbers(first), first.rotated, first.version) == ([None, 1, 2], NOW, "7")
-    assert first.kept_up(NOW + PERIOD - 1, make) is first
-    second = first.kept_up(NOW + PERIOD, make)
+    assert first.desired(NOW + PERIOD - 1, make) is first
+    second = first.desired(NOW + PERIOD, make)
     assert numbers(second) == [1, 2, 3]
-    third = second.kept_up(NOW + 3 * PERIOD, make)  # once, however long no controller was at work
+    third = second.desired(NOW + 3 * PERIOD, make)  # once, however long no controller was at work
     assert numbers(third) == [2, 3, 4]
     ticket = TicketMaker(key(1), hour_of(NOW)).ticket("a", "text")
     wrong = [one.keys and one.keys.why_wrong(ticket, "a", "text", NOW) for one in (first, second, third)]
@@ -48,7 +48,7 @@ def test_rotation():
 
 
 @pytest.mark.parametrize(
-    ("data", "kept_up"),
+    ("data", "desired"),
     [
         ({"current": key(8).secret, "next": b"short", "rotated": b"1800000000"}, [None, 8, 1]),
         ({"current": b"", "next": key(9).secret, "rotated": b"1800000000"}, [None, 9, 1]),
@@ -59,11 +59,11 @@ def test_rotation():
     ],
     ids=["a broken next", "no current", "no time", "a clock that was ahead", "a little ahead", "as the chart makes it"],
 )  # fmt: skip
-def test_what_others_wrote(data, kept_up):
+def test_what_others_wrote(data, desired):
     """What is no key counts as absent; the rest stays."""
     raw = msgspec.json.encode({"metadata": {"name": SECRET, "resourceVersion": "3"}, "data": data})
-    found = TicketSecret.read(raw).kept_up(NOW, maker())
-    assert numbers(found) == kept_up
+    found = TicketSecret.read(raw).desired(NOW, maker())
+    assert numbers(found) == desired
     assert found.keys is not None
     written = msgspec.json.decode(msgspec.json.encode(found.document()))
     assert TicketSecret.read(json.dumps(written).encode()) == found
@@ -94,7 +94,7 @@ def test_following():
                     else:
                         server.store.create(SECRETS, document, "own")
 
-                put(TicketSecret().kept_up(clock.wall(), maker()))
+                put(TicketSecret().desired(clock.wall(), maker()))
                 await seconds(3)
                 assert (offers.ticket_maker, server.requests) == (None, []), "nobody would use it"
                 offers.put_controller(at_work=True)

@@ -41,9 +41,9 @@ def find_cluster(
             raise InvalidKubeconfig(f"{kubeconfig}: it is empty")
     if environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT") and not context:
         return in_cluster(environ, service_account)
-    looked = ", ".join(map(str, _files(environ))) or "~/.kube/config"
+    paths = ", ".join(map(str, _files(environ))) or "~/.kube/config"
     raise InvalidKubeconfig(
-        f"no cluster: no kubeconfig at {looked}, and this is not a pod; use --kubeconfig FILE"
+        f"no cluster: no kubeconfig at {paths}, and this is not a pod; use --kubeconfig FILE"
     )
 
 

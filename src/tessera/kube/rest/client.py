@@ -166,9 +166,9 @@ class Client:
             ):
                 return await answer.read_all()
 
-        return await (self.patiently(once) if again else once())
+        return await (self.with_retries(once) if again else once())
 
-    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do some work, and all of it again, a few times, when the server answers with Retry-After."""
         attempt = 0
         while True:

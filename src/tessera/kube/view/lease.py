@@ -39,7 +39,7 @@ class WatchedLease:
         self._at_first = at_first
         self._since = 0.0
 
-    def see(self, lease: Lease | None) -> None:
+    def observe(self, lease: Lease | None) -> None:
         before, self.lease = self.lease, lease
         if lease is None:
             return
@@ -65,7 +65,7 @@ class LeaseFollower(Follower):
     def __init__(self, client: Client, namespace: str, name: str, report: Callable[[bool], object]) -> None:
         path = path_of(API_VERSION, "leases", namespace=namespace)
         resource = Resource("leases", path, fields=f"metadata.name={name}", optional=True)
-        sink = Sink(Lease.read, self._replace, self._see, lambda _: self._see(None))
+        sink = Sink(Lease.read, self._replace, self._observe, lambda _: self._observe(None))
         super().__init__(client, {resource: sink})
         # a holder that left its Lease behind is not at work; one that is renews it two seconds later
         self._watched = WatchedLease(client.clock, at_first=False)
@@ -83,10 +83,10 @@ class LeaseFollower(Follower):
             await self._clock.sleep(_POLL)
 
     def _replace(self, found: Iterable[Lease]) -> None:
-        self._see(next(iter(found), None))
+        self._observe(next(iter(found), None))
 
-    def _see(self, lease: Lease | None) -> None:
-        self._watched.see(lease)
+    def _observe(self, lease: Lease | None) -> None:
+        self._watched.observe(lease)
         self._report(self._watched.runs(CLAIMS))
 
 

@@ -58,7 +58,7 @@ class TicketSecret:
             return None
         return TicketKeys(self.current, self.following, self.previous)
 
-    def kept_up(self, wall: float, make: Callable[[], bytes]) -> "TicketSecret":
+    def desired(self, wall: float, make: Callable[[], bytes]) -> "TicketSecret":
         """The Secret as it has to be now: complete, and with the next key in use when the current one was for long enough.
 
         A time that is far ahead was written by a wrong clock, and counts as long ago.

@@ -179,5 +179,5 @@ async def list_all(client: Client, path: str, query: Query, decode: Callable[[by
         found.clear()
         return lambda raw: found.append(decode(raw))
 
-    await client.patiently(lambda: read_list(client, path, {**query, "limit": PAGE}, begin))
+    await client.with_retries(lambda: read_list(client, path, {**query, "limit": PAGE}, begin))
     return found
