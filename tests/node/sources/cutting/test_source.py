@@ -19,7 +19,7 @@ from tessera.core.mig.layout import Strategy
 from tessera.node.metrics import Metrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.cutting.port import DriverRefused, Never
+from tessera.node.sources.cutting.port import DriverRefused, RefusedForGood
 from tessera.node.sources.cutting.source import CutSource
 from tessera.node.sources.layout import NodeLayoutStatus, State
 from tessera.node.sources.nvml import NvmlSource
@@ -223,7 +223,7 @@ def test_fault_50_nvml_refuses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("refusal", "delays"),
-    [(DriverRefused, [60, 120, 240, 480, 960, 1800, 1800]), (Never, [])],
+    [(DriverRefused, [60, 120, 240, 480, 960, 1800, 1800]), (RefusedForGood, [])],
     ids=["passing", "lasting"],
 )
 def test_fault_50_what_nvml_refused_is_tried_again(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tessera.core.mig.cutting import Cut, GpuInstance, Steps, steps
 from tessera.core.mig.geometry import Product
 from tessera.node.sources.cutting.journal import Journal
-from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset, Never, Writer
+from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset, RefusedForGood, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,11 @@ def _put_back(work: "_Cut", before: Cut, journal: Journal, error: DriverRefused)
         stuck = "; ".join(work.busy.values())
         return Failed(f"{error}; what was there before could not be put back whole: {stuck}")
     journal.end(work.order.card)
-    return Busy(str(error)) if isinstance(error, CardInUse) else Failed(str(error), isinstance(error, Never))
+    return (
+        Busy(str(error))
+        if isinstance(error, CardInUse)
+        else Failed(str(error), isinstance(error, RefusedForGood))
+    )
 
 
 class _Cut:

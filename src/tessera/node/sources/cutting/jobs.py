@@ -138,7 +138,7 @@ class AwaitedJobs:
         job.start()
         return job
 
-    async def over(self, card: str, ends: float) -> str:
+    async def wait_for_card(self, card: str, ends: float) -> str:
         """Wait until nothing is at work on a card, or for so long; what is at work then."""
         job = self._jobs.get(card)
         while job and job.outcome is None and self._clock() < min(ends, self._latest):

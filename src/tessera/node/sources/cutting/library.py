@@ -10,7 +10,7 @@ from tessera.core.mig.cutting import GpuInstance
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
-from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset, Never
+from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset, RefusedForGood
 
 _COMPUTE_PROFILE: Final = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
 # By the names of nvidia-ml-py: what the card, the driver or the privilege of our container does not allow
@@ -61,7 +61,7 @@ class _Calls:
         except self.lib.NVMLError as error:
             kind = CardInUse if error.value == self.lib.NVML_ERROR_IN_USE else DriverRefused
             if error.value in [getattr(self.lib, f"NVML_ERROR_{one}") for one in _NEVER]:
-                kind = Never
+                kind = RefusedForGood
             raise kind(f"{name}: {error}") from error
 
     def or_none(self, name: str, *arguments: object) -> Any:
@@ -135,7 +135,7 @@ class NvmlWriter:
     def create(self, instance: Instance) -> int:
         shape = self.product.shape(instance.profile)
         if shape is None:
-            raise Never(
+            raise RefusedForGood(
                 f"{instance.profile} is not a profile of the card; it has {self.product.profile_names}"
             )
         place = self._lib.c_nvmlGpuInstancePlacement_t()
@@ -149,7 +149,9 @@ class NvmlWriter:
         handle = self._instance(gpu_instance)
         whole = self._whole(handle, self._call("nvmlGpuInstanceGetInfo", handle).profileId)
         if whole is None:
-            raise Never(f"GPU instance {gpu_instance}: NVML offers no compute instance that takes all of it")
+            raise RefusedForGood(
+                f"GPU instance {gpu_instance}: NVML offers no compute instance that takes all of it"
+            )
         self._call("nvmlGpuInstanceCreateComputeInstance", handle, whole)
 
     def destroy_compute(self, gpu_instance: int, compute_instance: int) -> None:

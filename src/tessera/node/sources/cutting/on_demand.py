@@ -202,7 +202,7 @@ class OnDemandSource:
         goes on by itself after the timeout.
         """
         ends = self._clock() + timeout
-        if at_work := await self._over(uuid, ends):
+        if at_work := await self._wait_for_card(uuid, ends):
             return at_work
         with self._jobs.alone() as objection:
             if objection := objection or (self.objection if only is None else ""):
@@ -218,15 +218,15 @@ class OnDemandSource:
             async with self._reading:
                 self._gpus.close()
             job = self._jobs.begin(order)
-            if at_work := await self._over(uuid, ends):
+            if at_work := await self._wait_for_card(uuid, ends):
                 return at_work
             return f"{self._name(uuid)}: {job.words}" if job.words else ""
 
     # ----
 
-    async def _over(self, uuid: str, ends: float) -> str:
+    async def _wait_for_card(self, uuid: str, ends: float) -> str:
         """Wait for what is at work on the card, and look at what became of it; what is still at work when the time is over."""
-        at_work = await self._jobs.over(uuid, ends)
+        at_work = await self._jobs.wait_for_card(uuid, ends)
         await self._collect()
         return f"{self._name(uuid)} {at_work}" if at_work else ""
 

@@ -26,7 +26,7 @@ class CardInUse(DriverRefused):
     """Some program uses the card or the instance."""
 
 
-class Never(DriverRefused):
+class RefusedForGood(DriverRefused):
     """The card, the driver or our rights do not allow it: the same would be refused again."""
 
 
