@@ -159,9 +159,9 @@ def configuration(seen: Observations) -> Iterator[Finding]:
     rules = (parsed.policy.injection.default, *parsed.policy.injection.by_namespace.values())
     resources = {name for by_type in rules for by_resource in by_type.values() for name in by_resource}
     for webhook in seen.webhooks:
-        said = " ".join(one.expression for one in webhook.match_conditions or ())
-        for name in sorted(resources) if said else ():
-            if name != WHOLE_GPU and not name.startswith(MIG_PREFIX) and name not in said:
+        expressions = " ".join(one.expression for one in webhook.match_conditions or ())
+        for name in sorted(resources) if expressions else ():
+            if name != WHOLE_GPU and not name.startswith(MIG_PREFIX) and name not in expressions:
                 yield warning(
                     f"injection is configured for {name}, and {webhook.name} is not called for pods that ask for it "
                     "without the annotation: their missing limits are not added",
@@ -218,8 +218,8 @@ def _is_for_workloads(webhook: Webhook, seen: Observations) -> bool:
 
 
 def _conditions(webhook: Webhook, seen: Observations) -> Iterator[Finding]:
-    said = " ".join(one.expression for one in webhook.match_conditions or ())
-    if not said:
+    expressions = " ".join(one.expression for one in webhook.match_conditions or ())
+    if not expressions:
         yield warning(
             f"{webhook.name}: no matchConditions: every pod of the cluster waits for the webhook, not only GPU pods",
             seen.names.upgrade,
@@ -227,7 +227,7 @@ def _conditions(webhook: Webhook, seen: Observations) -> Iterator[Finding]:
         return
     wanted = {MIG_PREFIX: "MIG devices", WHOLE_GPU: "whole GPUs", GPU_TYPE_ANNOTATION: "injection"}
     for text, what in wanted.items():
-        if text not in said:
+        if text not in expressions:
             yield problem(f"{webhook.name}: matchConditions do not mention {text}: no pod is sent for {what}")
 
 

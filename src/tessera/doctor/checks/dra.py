@@ -98,9 +98,9 @@ def counters(seen: Observations) -> Iterator[Finding]:
     if not nodes:
         yield not_applicable("no ResourceSlice has shared counters")
     elif release_of(seen) < _COUNTERS_FIXED and len(nodes) > _MOST_COUNTED_NODES:
-        said = seen.version.git_version if seen.version else "of an unknown version"
+        version = seen.version.git_version if seen.version else "of an unknown version"
         yield warning(
-            f"{len(nodes)} nodes have devices with shared counters, and the API server is {said}: before 1.37 each of them "
+            f"{len(nodes)} nodes have devices with shared counters, and the API server is {version}: before 1.37 each of them "
             f"slows the scheduling of every claim down, much so beyond {_MOST_COUNTED_NODES} nodes; upgrade, or offer "
             "layouts instead of `partitioning: dynamic` on some nodes"
         )
@@ -217,10 +217,10 @@ def _weights(one: SchedulerPod, seen: Observations) -> dict[str, int]:
 def _weight(plugins: Mapping[str, Any], default: int) -> int:
     """`score` says more than `multiPoint`, and what is enabled more than what is disabled."""
     for point in ("score", "multiPoint"):
-        said = plugins.get(point) or {}
-        for one in said.get("enabled") or ():
+        configured = plugins.get(point) or {}
+        for one in configured.get("enabled") or ():
             if one.get("name") == _PLUGIN:
                 return int(one.get("weight") or 1)  # as the scheduler takes it
-        if any(one.get("name") in (_PLUGIN, "*") for one in said.get("disabled") or ()):
+        if any(one.get("name") in (_PLUGIN, "*") for one in configured.get("disabled") or ()):
             return 0
     return default

@@ -20,14 +20,14 @@ OLDEST: Final = 1, 30
 
 def version(seen: Observations) -> Iterator[Finding]:
     if release_of(seen) < OLDEST:
-        said = (seen.version or Version()).git_version or "of an unknown version"
-        yield warning(f"the API server is {said}; Tessera needs {OLDEST[0]}.{OLDEST[1]} or newer")
+        release = (seen.version or Version()).git_version or "of an unknown version"
+        yield warning(f"the API server is {release}; Tessera needs {OLDEST[0]}.{OLDEST[1]} or newer")
 
 
 def release_of(seen: Observations) -> tuple[int, ...]:
     """The API server's release, such as (1, 36)."""
-    said = seen.version or Version()
-    return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (said.major, said.minor))
+    version = seen.version or Version()
+    return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (version.major, version.minor))
 
 
 def installed(seen: Observations) -> Iterator[Finding]:
