@@ -313,8 +313,8 @@ def serving(objects: Cluster) -> ApiServer:
 
 def schedule(store: Store) -> None:
     """Claims are made of templates, then the scheduler places what it can."""
-    ClaimController(store, Events(store)).look()
-    Scheduler(store, Events(store)).look()
+    ClaimController(store, Events(store)).reconcile()
+    Scheduler(store, Events(store)).schedule()
 
 
 def unplaced(store: Store) -> list[str]:

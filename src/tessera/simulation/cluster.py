@@ -97,7 +97,7 @@ class EmbeddedCluster:
         return Client(Cluster(ServerAddress.parse(self._server.url, where="embedded cluster")))
 
     async def have(self, nodes: Iterable[str]) -> None:
-        """Have exactly these nodes, as they are described: one that somebody changed is made again."""
+        """Have exactly these nodes, as they are described: one that a client changed is made again."""
         wanted = {name: self._known[name] for name in nodes}
         for one in device_classes(wanted.values()):
             with contextlib.suppress(StatusError):  # it is there
@@ -146,7 +146,7 @@ class EmbeddedCluster:
         async with self.client() as client:
             await daemon(node.spec.devices, settings, client).run()
 
-    # what the API does not tell
+    # what the API does not show
 
     async def settled(self) -> None:
         """Return when the webhook knows everything as the API server does, and can convert requests.

@@ -46,7 +46,7 @@ _CONFIGURATION: Final = "gpu-allocation-webhook"
 _LEASE: Final = (
     0.1  # seconds; the webhook believes a Lease once it was renewed, so a demo starts that much sooner
 )
-_LOOK: Final = 0.3  # seconds between two looks of an autopilot: people are watching
+_AUTOPILOT_PERIOD: Final = 0.3  # seconds between two decisions of an autopilot: people are watching
 _SMALL: Final = Limits(connections=16)
 _MOST_REASONS: Final = 1000  # kept
 _LONGEST_PATH: Final = 40  # of the folder: the path of a unix socket has 107 bytes at most
@@ -124,7 +124,12 @@ async def _tessera(
     lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
     tickets = TicketFollower(client, _NAMESPACE, view.offers, tick=_LEASE)
     controller = Controller(
-        client, _NAMESPACE, "embedded", layouts=True, soonest=_LOOK, lease=LeaseTimes(retry=_LEASE)
+        client,
+        _NAMESPACE,
+        "embedded",
+        layouts=True,
+        soonest=_AUTOPILOT_PERIOD,
+        lease=LeaseTimes(retry=_LEASE),
     )
     async with asyncio.TaskGroup() as tasks:
         work = [tasks.create_task(one.run()) for one in (view, manager, lease, tickets, controller)]

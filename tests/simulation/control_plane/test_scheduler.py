@@ -39,11 +39,11 @@ def test_fits_into_what_is_left():
     store, scheduler = cluster(("a", {GPU: "2"}, {}))
     for name in ("one", "two", "three"):
         submit(store, name, {GPU: 1})
-    scheduler.look()
+    scheduler.schedule()
     assert [where(store, name) for name in ("one", "two", "three")] == ["a", "a", None]
     assert told(store, "three") == f"0/1 nodes are available: 1 Insufficient {GPU}."
     store.delete(PODS, "one", "default")
-    scheduler.look()
+    scheduler.schedule()
     assert where(store, "three") == "a"
     reasons = [stored.document["reason"] for stored in store.list(EVENTS)]
     assert sorted(reasons) == ["FailedScheduling", "Scheduled", "Scheduled", "Scheduled"]
@@ -54,7 +54,7 @@ def test_the_emptiest_node():
     store, scheduler = cluster(("a", {}, {}), ("b", {}, {}))
     for name in ("one", "two", "three"):
         submit(store, name, {"cpu": "1"})
-    scheduler.look()
+    scheduler.schedule()
     assert [where(store, name) for name in ("one", "two", "three")] == ["a", "b", "a"]
 
 
@@ -74,7 +74,7 @@ def test_reasons(node, pod, reason):
     """Why a node will not do, in the real scheduler's words."""
     store, scheduler = cluster(("a", {}, node))
     submit(store, "p", **pod)
-    scheduler.look()
+    scheduler.schedule()
     if reason:
         assert told(store, "p") == f"0/1 nodes are available: {reason}."
     else:
@@ -87,10 +87,10 @@ def test_reasons_are_counted():
         ("a", {GPU: "1"}, {}), ("b", {GPU: "1"}, {}), ("c", {}, {"unschedulable": True})
     )
     submit(store, "p", {GPU: 2})
-    scheduler.look()
+    scheduler.schedule()
     expected = f"0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient {GPU}."
     assert told(store, "p") == expected
-    scheduler.look()
+    scheduler.schedule()
     (event,) = store.list(EVENTS)
     assert event.document["count"] == 1, "the same reason is told once"
 
@@ -100,5 +100,5 @@ def test_nothing_else_is_touched():
     store, scheduler = cluster(("a", {}, {}))
     submit(store, "other", schedulerName="mine")
     submit(store, "gated", schedulingGates=[{"name": "g"}])
-    scheduler.look()
+    scheduler.schedule()
     assert [where(store, name) for name in ("other", "gated")] == [None, None]

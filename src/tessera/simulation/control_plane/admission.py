@@ -223,11 +223,11 @@ def check(pod: Document) -> None:
         raise _invalid(name, "spec.containers: Required value")
     for field in _CONTAINERS:
         for index, container in enumerate(spec.get(field) or ()):
-            for complaint in _complaints(container.get("resources") or {}):
-                raise _invalid(name, f"spec.{field}[{index}].resources.{complaint}")
+            for error in _resource_errors(container.get("resources") or {}):
+                raise _invalid(name, f"spec.{field}[{index}].resources.{error}")
 
 
-def _complaints(resources: dict[str, Any]) -> Iterator[str]:
+def _resource_errors(resources: dict[str, Any]) -> Iterator[str]:
     requests, limits = (_amounts(resources.get(section) or {}, section) for section in ("requests", "limits"))
     for resource, amount in requests.items():
         limit = limits.get(resource)
@@ -253,5 +253,5 @@ def _amounts(section: dict[str, Any], name: str) -> dict[str, Quantity]:
         ) from error
 
 
-def _invalid(name: str, complaint: str) -> StatusError:
-    return StatusError(422, "Invalid", f'Pod "{name}" is invalid: {complaint}')
+def _invalid(name: str, error: str) -> StatusError:
+    return StatusError(422, "Invalid", f'Pod "{name}" is invalid: {error}')

@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """An object as admission left it, and what the client is told about it."""
+    """An object as admission left it, and the warnings for the client."""
 
     document: Document
     warnings: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class ApiServer:
             return _json(document)
         target, query = self.target(request.path), request.query
         kind, name, namespace = target.kind, target.name, target.namespace
-        # a dry run writes to a copy that is thrown away
+        # a dry run writes to a copy that is discarded
         store = self.store.snapshot() if _is_dry_run(request) else self.store
         match request.method, bool(name):
             case "GET", True:

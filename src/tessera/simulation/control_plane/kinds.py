@@ -1,4 +1,4 @@
-"""The kinds of objects that the stand-in API server knows, in one table, and how it tells clients of them (discovery)."""
+"""The kinds of objects that the stand-in API server knows, in one table, and how clients learn of them (discovery)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -130,14 +130,14 @@ async def watch(
             pause = min(left, bookmark_seconds) if bookmarks else left
             try:
                 async with asyncio.timeout(pause):
-                    news = [await changes.get()]
+                    batch = [await changes.get()]
             except TimeoutError:
                 if pause < left:
                     yield bookmark(kind, store.version)
                 continue
             while not changes.empty():
-                news.append(changes.get_nowait())
-            here = (change for change in news if namespace in {"", change.after.key[0]})
+                batch.append(changes.get_nowait())
+            here = (change for change in batch if namespace in {"", change.after.key[0]})
             if lines := b"".join(_selected(change, selector) for change in here):
                 yield lines
     finally:
@@ -161,7 +161,7 @@ def event(type_: str, encoded: bytes) -> bytes:
 
 
 def bookmark(kind: ResourceType, version: int, *, end_of_initial: bool = False) -> bytes:
-    """A line that only tells how far the watch has come."""
+    """A line that only shows how far the watch has come."""
     metadata: Document = {"resourceVersion": str(version), "creationTimestamp": None}
     if end_of_initial:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}

@@ -74,9 +74,9 @@ class Scheduler:
 
     async def run(self) -> None:
         of_dra = (kinds.DEVICE_CLASSES, kinds.RESOURCE_SLICES, kinds.RESOURCE_CLAIMS)
-        await self._store.call_on_changes((kinds.PODS, kinds.NODES, *of_dra), self.look)
+        await self._store.call_on_changes((kinds.PODS, kinds.NODES, *of_dra), self.schedule)
 
-    def look(self) -> None:
+    def schedule(self) -> None:
         """Try every pod that waits, the oldest first."""
         pods = [(stored, stored.document) for stored in self._store.list(kinds.PODS)]
         waiting = [(stored, pod) for stored, pod in pods if _waits(pod)]
@@ -95,7 +95,7 @@ class Scheduler:
             try:
                 self._schedule(document, read_pod(stored), tuple(rooms.values()), round_)
             except NotMade:
-                pass  # kube-controller-manager makes the claim, and the pod is looked at again
+                pass  # kube-controller-manager makes the claim, and the pod is tried again
             except Unschedulable as error:
                 none = f"0/{len(rooms)} nodes are available: {error}."
                 self._unschedulable(document, none if rooms else "no nodes available to schedule pods")

@@ -1,7 +1,7 @@
 """Objects as an API server keeps them: versions, conflicts, and a history that watches follow.
 
 Objects are in memory. A change is done when the call returns, and followers have heard of it. The store keeps JSON and hands
-out fresh documents, so that nobody can change a stored object by accident.
+out fresh documents, so that no reader can change a stored object by accident.
 """
 
 import asyncio
@@ -24,7 +24,9 @@ from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, ResourceType
 Document = dict[str, Any]
 Key = tuple[str, str]  # namespace (empty for what has none), name
 
-_COUNTED: Final = frozenset({MIG_LAYOUTS})  # kinds whose generation somebody reads: it grows with the spec
+_COUNTED: Final = frozenset(
+    {MIG_LAYOUTS}
+)  # kinds whose generation a controller reads: it grows with the spec
 _HISTORY: Final = 10_000  # changes a watch can be behind
 
 
@@ -195,7 +197,7 @@ class Store:
     def follow(
         self, kind: ResourceType, since: int, follower: Callable[[StoredChange], None]
     ) -> Callable[[], None]:
-        """Tell `follower` of every change after `since`, past ones first, until the returned function is called.
+        """Call `follower` with every change after `since`, past ones first, until the returned function is called.
 
         Expired when the history no longer reaches that far back.
         """
@@ -208,14 +210,14 @@ class Store:
         collection.followers.append(follower)
         return partial(collection.followers.remove, follower)
 
-    async def call_on_changes(self, kinds: Iterable[ResourceType], look: Callable[[], None]) -> NoReturn:
-        """Call `look` now, and again whenever an object of these kinds has changed, until cancelled."""
+    async def call_on_changes(self, kinds: Iterable[ResourceType], call: Callable[[], None]) -> NoReturn:
+        """Call `call` now, and again whenever an object of these kinds has changed, until cancelled."""
         changed = asyncio.Event()
         with contextlib.ExitStack() as stops:
             for kind in kinds:
                 stops.callback(self.follow(kind, self.version, lambda _: changed.set()))
             while True:
-                look()
+                call()
                 await changed.wait()
                 changed.clear()
 

@@ -75,11 +75,11 @@ class Cluster:
             self.scheduler.put_node(name, has)
 
     def follow(self, follower: Follower, delay: Callable[[], float]) -> None:
-        """Tell someone of every change, in order, each after some time."""
+        """Notify a follower of every change, in order, each after some time."""
         self._followers.append((follower, delay, [0.0]))
 
     def submit(self, wanted: Wanted) -> None:
-        """Someone wants a pod to run."""
+        """A user creates a pod."""
         self.wanted[wanted.owner] = wanted
         self._create(wanted)
 
@@ -98,7 +98,7 @@ class Cluster:
         return True
 
     def wake(self) -> None:
-        """Have the scheduler look, soon."""
+        """Have the scheduler try the waiting pods, soon."""
         if not self._scheduling:
             self._scheduling = True
             self.clock.after(SCHEDULING, self._schedule)
@@ -154,13 +154,13 @@ class Cluster:
 
     def _put(self, state: PodState) -> None:
         self.pods[state.key] = state
-        self._tell(lambda follower: follower.put(state))
+        self._notify(lambda follower: follower.put(state))
 
     def _remove(self, state: PodState) -> None:
         del self.pods[state.key]
-        self._tell(lambda follower: follower.remove(state))
+        self._notify(lambda follower: follower.remove(state))
 
-    def _tell(self, told: Callable[[Follower], None]) -> None:
+    def _notify(self, call: Callable[[Follower], None]) -> None:
         for follower, delay, last in self._followers:
             last[0] = max(last[0], self.clock.now + delay())
-            self.clock.at(last[0], partial(told, follower))
+            self.clock.at(last[0], partial(call, follower))

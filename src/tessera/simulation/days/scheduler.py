@@ -51,7 +51,7 @@ class Scheduler:
         self._stuck.clear()
 
     def add(self, key: Key, options: Options, created: float, priority: int = 0, number: int = 0) -> None:
-        """Let a pod wait; `number` tells pods of the same moment apart."""
+        """Let a pod wait; `number` orders pods of the same moment."""
         self._gone.discard(key)
         queue = self._queues.get(options)
         if queue is None:

@@ -15,7 +15,7 @@ SLICES: Final = 7  # of a card
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What somebody wants done: a slice of this size for so long."""
+    """What a user wants done: a slice of this size for so long."""
 
     number: int
     created: float  # seconds since midnight of the first day
@@ -59,7 +59,7 @@ class Demand:
 
     @property
     def erlangs(self) -> dict[int, float]:
-        """How many slices of each size are in use at a time, if nobody waits."""
+        """How many slices of each size are in use at a time, if no task waits."""
         mix = self.mean_mix
         each = {size: share * DURATIONS[size].mean for size, share in mix.items()}
         work = sum(size * one for size, one in each.items())

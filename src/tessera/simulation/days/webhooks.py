@@ -1,4 +1,4 @@
-"""Who decides about pods: nobody, or replicas of the webhook with the production decision and views of their own."""
+"""What decides about pods: nothing, or replicas of the webhook with the production decision and views of their own."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

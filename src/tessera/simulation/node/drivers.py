@@ -23,7 +23,7 @@ from tessera.simulation.control_plane.store import Document, Stored
 from tessera.simulation.node.kubelet import Grant
 
 _TIMEOUT: Final = 30.0  # seconds that a driver may take, to come or to answer
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 _SERVICE: Final = messages.PLUGIN_SERVICES[0]
 
 
@@ -84,14 +84,14 @@ class Drivers:
             self._found &= there
             for path in sorted(there - self._found):
                 await self._register(path)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _register(self, path: Path) -> None:
         try:
             info = await call(path, messages.GET_INFO, registration.InfoRequest(), 1.0)
             await call(path, messages.NOTIFY, registration.RegistrationStatus(plugin_registered=True), 1.0)
         except CallFailed:
-            return  # it is about to end, or to begin: the next look tells
+            return  # it is about to end, or to begin: the next poll shows it
         self._found.add(path)
         async with self._changed:
             self._sockets[info.name] = Path(info.endpoint)

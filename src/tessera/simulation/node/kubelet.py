@@ -32,7 +32,7 @@ _TIMEOUT: Final = 30.0  # seconds that something may take to come about, on a ma
 
 
 class AdmissionFailed(TesseraError):
-    """A pod that the kubelet turns away: not enough devices, a plugin that refuses, or a CDI name that no spec file has."""
+    """A pod that the kubelet rejects: not enough devices, a plugin that refuses, or a CDI name that no spec file has."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Kubelet:
         self.plugins: dict[str, Plugin] = {}
         self.devices: dict[str, dict[str, bool]] = {}  # resource → id → healthy
         self.pods: dict[str, dict[str, Held]] = {}  # namespace/name → container → what it holds
-        self.uids: dict[str, str] = {}  # namespace/name → UID, as far as it was told
+        self.uids: dict[str, str] = {}  # namespace/name → UID, of the pods that it got
         self.unknown: set[str] = set()  # pods that run and that it has not heard of since it started
         # like `pods`, with init containers and pods that ended
         self._allocated: dict[str, dict[str, Held]] = {}

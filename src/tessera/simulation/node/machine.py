@@ -42,10 +42,10 @@ class SimulatedNode:
         self.containers: dict[Key, dict[str, Container]] = {}  # pods that run here, and what they see
         self._store = store
         self._events = events
-        self._look = asyncio.Event()
-        self.kubelet = Kubelet(folder, self._look.set)
+        self._changed = asyncio.Event()
+        self.kubelet = Kubelet(folder, self._changed.set)
         self.drivers = Drivers(folder)
-        self._uids: dict[Key, str] = {}  # pods that were looked at, whether they run or were turned away
+        self._uids: dict[Key, str] = {}  # pods that were handled, whether they run or were rejected
 
     async def start(self) -> None:
         """Put the node's files in place, start its kubelet, and register it."""
@@ -65,18 +65,18 @@ class SimulatedNode:
         return annotations.get(RUNAI_CONFIG) != self.spec.annotations.get(RUNAI_CONFIG)
 
     async def run(self) -> None:
-        stop = self._store.follow(PODS, self._store.version, lambda _: self._look.set())
+        stop = self._store.follow(PODS, self._store.version, lambda _: self._changed.set())
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self.spec.dra:
                     tasks.create_task(self.drivers.watch())
                 while True:
-                    self._look.clear()
+                    self._changed.clear()
                     with contextlib.suppress(StatusError):  # the node's object was deleted
                         self._store.set_status(NODES, self.name, self._status())
                     await self._ensure_pods()
-                    if not self._look.is_set():
-                        await self._look.wait()
+                    if not self._changed.is_set():
+                        await self._changed.wait()
         finally:
             stop()
 
@@ -134,7 +134,7 @@ class SimulatedNode:
         except PrepareFailed as error:
             self._warn(stored, "FailedPrepareDynamicResources", str(error))
             del self._uids[key]
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._look.set)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._changed.set)
             return
         except (AdmissionFailed, InvalidInput) as error:
             await self.kubelet.remove(name)
@@ -189,7 +189,7 @@ class SimulatedNode:
         try:
             self._store.set_status(PODS, key[1], status, key[0])
         except StatusError:
-            self._look.set()  # deleted meanwhile: the next look cleans up
+            self._changed.set()  # deleted meanwhile: the next round cleans up
 
     # its files
 

@@ -33,12 +33,12 @@ class Container:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        return said.decode(errors="replace")
+        return output.decode(errors="replace")
 
 
 def start_container(grants: Iterable[Grant], specs: Path) -> Container:

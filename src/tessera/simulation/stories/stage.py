@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.02
 
 
 class Backstage(Protocol):
-    """What the API cannot do or tell."""
+    """What the API cannot do or show."""
 
     async def have(self, nodes: Mapping[str, Counts]) -> None:
         """Have exactly these nodes of `nodes.yaml`, as they are described there, with these devices."""
@@ -73,10 +73,10 @@ class Stage:
         self._annotated: set[str] = set()  # annotations of the namespace
         self._layouts: set[str] = set()  # names of MigLayouts
 
-    async def until(self, look: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
-        """Look until the result is good or the timeout is over; the last result."""
+    async def until(self, observe: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
+        """Observe until the result is good or the timeout is over; the last result."""
         deadline = asyncio.get_running_loop().time() + self._timeout
-        while not good(found := await look()) and asyncio.get_running_loop().time() < deadline:
+        while not good(found := await observe()) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
         return found
 
@@ -122,7 +122,7 @@ class Stage:
             await self.annotate_namespace(key, None)
 
     async def annotate_namespace(self, key: str, value: str | None) -> None:
-        """Write an annotation of the pods' namespace, or take it away."""
+        """Write an annotation of the pods' namespace, or remove it."""
         path = path_of("v1", "namespaces", name=self.namespace)
         await self._client.patch(path, {"metadata": {"annotations": {key: value}}})
         (self._annotated.discard if value is None else self._annotated.add)(key)

@@ -27,11 +27,11 @@ class Nodes:
         await stage.backstage.have(self.offers)
         resources = {resource for counts in self.offers.values() for resource in counts}
 
-        async def look() -> scenes.NodesCame:
+        async def observe() -> scenes.NodesCame:
             found = await stage.offers(self.offers, resources)
             return scenes.NodesCame(found, wrong=tuple(_offers_wrong(self.offers, found)))
 
-        came = await stage.until(look, _is_right)
+        came = await stage.until(observe, _is_right)
         await stage.backstage.settled()
         return came
 
@@ -107,7 +107,7 @@ class Relayout:
         if self.layout is not None:
             await stage.annotate(self.node, RUNAI_CONFIG, self.layout)
 
-        async def look() -> scenes.LayoutChanged:
+        async def observe() -> scenes.LayoutChanged:
             inventory = await stage.inventory()
             gpus, found = inventory.gpus[self.node], offered(inventory.capacity[self.node])
             counts = {resource: found.get(resource, 0) for resource in self.offers}
@@ -120,7 +120,7 @@ class Relayout:
                 self.node, self.layout, before, counts, gpus.state, gpus.reason, wrong=tuple(wrong)
             )
 
-        changed = await stage.until(look, _is_right)
+        changed = await stage.until(observe, _is_right)
         await stage.backstage.settled()
         return changed
 
@@ -136,7 +136,7 @@ class DryRun:
     async def play(self, stage: Stage) -> Scene:
         await stage.keep(self.layout)
 
-        async def look() -> scenes.RecutsPlanned:
+        async def observe() -> scenes.RecutsPlanned:
             status = (await stage.layout(self.layout["metadata"]["name"])).autopilot
             served = _summed(one.serves for one in status.recuts)
             wrong = [] if served == self.serves else [f"expected a plan for {self.serves}, got {served}"]
@@ -145,7 +145,7 @@ class DryRun:
             wrong += _offers_wrong(self.offers, await stage.offers(self.offers))
             return scenes.RecutsPlanned(self.layout, status.summary, tuple(status.recuts), wrong=tuple(wrong))
 
-        return await stage.until(look, _is_right)
+        return await stage.until(observe, _is_right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Act:
         before = (await stage.offers([self.node]))[self.node]
         await stage.change_layout(self.name, {"autopilot": {"dryRun": False}})
 
-        async def look() -> scenes.RecutsDone:
+        async def observe() -> scenes.RecutsDone:
             status, after = (
                 (await stage.layout(self.name)).autopilot,
                 (await stage.offers([self.node]))[self.node],
@@ -177,7 +177,7 @@ class Act:
             ]
             return scenes.RecutsDone(self.name, done, before, after, (), wrong=tuple(wrong))
 
-        acted = await stage.until(look, lambda scene: bool(scene.done) and _is_right(scene))
+        acted = await stage.until(observe, lambda scene: bool(scene.done) and _is_right(scene))
         await stage.backstage.settled()
         then = [await _ended(stage.made[name], ends, stage) for name, ends in self.then]
         wrong = tuple(each for one in then for each in one.wrong)
@@ -231,13 +231,13 @@ async def _ended(written: Document, ends: Ending, stage: Stage, warnings: tuple[
     """Wait until a pod has ended as expected, or the timeout is over; not for a pod that should have been refused."""
     name, namespace = written["metadata"]["name"], stage.namespace
 
-    async def look() -> PodEnded:
+    async def observe() -> PodEnded:
         pod = await stage.pod(name)
         claimed = await stage.claimed(pod)
         wrong = pod_wrong(ends, pod, claimed, kubelets=stage.kubelets)
         return PodEnded(written, pod, warnings=warnings, claimed=claimed, wrong=wrong)
 
-    ended = await stage.until(look, lambda one: isinstance(ends, Rejected) or not one.wrong)
+    ended = await stage.until(observe, lambda one: isinstance(ends, Rejected) or not one.wrong)
     seen = await stage.backstage.seen(namespace, name) if ended.phase == "Running" else {}
     return replace(ended, reason=stage.backstage.reason(namespace, name), seen=seen)
 

@@ -155,7 +155,7 @@ STORIES: Final = (
         "Slices that follow demand",
         "All cards are cut into 1g.10gb, and a notebook holds one of these slices. Two pods accept nothing but 3g.30gb, and wait. The operator "
         "creates a MigLayout in mode Auto. First it is a dry run: the autopilot says what it would cut, and why. Then it may act. It cuts "
-        "only slices that nobody holds: the notebook goes on, and the pods that waited run.",
+        "only slices that no pod holds: the notebook goes on, and the pods that waited run.",
         (
             SMALL,
             Submit(asks("notebook", ONE), _holds(ONE)),

@@ -64,16 +64,16 @@ class Cluster:
             resources["claims"] = [{"name": "gpu"}]
         spec["containers"] = [{"name": "main", "resources": resources}]
         self.store.create(PODS, {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Pending"}})
-        return self.look(name)
+        return self.settle(name)
 
     def delete(self, name):
         self.store.delete(PODS, name, "default")
-        self.look()
+        self.settle()
 
-    def look(self, name=""):
+    def settle(self, name=""):
         """Both controllers look; where the pod went, or why it waits."""
-        self.controller.look()
-        self.scheduler.look()
+        self.controller.reconcile()
+        self.scheduler.schedule()
         if not name:
             return None
         pod = self.store.get(PODS, name, "default").document

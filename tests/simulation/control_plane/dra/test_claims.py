@@ -23,7 +23,7 @@ def test_the_pod_comes_first():
         'resourceclaimtemplates.resource.k8s.io "late" not found'
     )
     cluster.template("late", exactly("gpu", "1g"))
-    assert cluster.look("p") == "a"
+    assert cluster.settle("p") == "a"
 
 
 def test_what_is_made():
@@ -42,7 +42,7 @@ def test_what_is_made():
     assert pod["status"]["resourceClaimStatuses"] == [
         {"name": "gpu", "resourceClaimName": claim["metadata"]["name"]}
     ]
-    cluster.look()
+    cluster.settle()
     assert len(cluster.claims()) == 1, "one is enough"
 
 
@@ -57,7 +57,7 @@ def test_it_goes_with_the_pod(phase):
         cluster.delete("p")
     else:
         cluster.store.update(PODS, "p", {"status": {"phase": phase}}, "default", status=True)
-    assert cluster.look("q") == "a"
+    assert cluster.settle("q") == "a"
     assert list(cluster.given()) == ["q"]
 
 

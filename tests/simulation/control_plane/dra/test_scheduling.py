@@ -24,7 +24,7 @@ def test_falls_back_by_what_is_free():
         "p2": [("gpu/1g", "1g-2")],
     }
     cluster.delete("p0")
-    assert cluster.look("p3") == "a"
+    assert cluster.settle("p3") == "a"
     assert cluster.given()["p3"] == [("gpu/2g", "2g-0")]
 
 
@@ -52,7 +52,7 @@ def test_the_better_alternative_beats_the_emptier_node():
     """As with DynamicResources at weight 20; of equal alternatives the emptier node has the better."""
     cluster = Cluster(busy="2g 1g", idle="1g 1g")
     cluster.pod("load", requests={"cpu": "6"}, nodeSelector={})
-    assert cluster.look("load") == "busy"
+    assert cluster.settle("load") == "busy"
     cluster.template("two", first("gpu", "2g", "1g"))
     assert [cluster.pod(f"p{n}", template="two") for n in range(2)] == ["busy", "idle"]
 
@@ -175,12 +175,12 @@ def test_extended_resources():
     }
     assert cluster.pod("q", requests={EXTENDED: 1}) == WAITS
     cluster.add_node("plugin", **{EXTENDED: "1"})
-    assert cluster.look("q") == "plugin"
+    assert cluster.settle("q") == "plugin"
     assert cluster.pod("r", requests={EXTENDED: 1}) == (
         f"0/2 nodes are available: 1 Insufficient {EXTENDED}, 1 cannot allocate all claims."
     )
     cluster.delete("p")
-    assert cluster.look("r") == "a"
+    assert cluster.settle("r") == "a"
 
 
 # Pods that come and go, against a list of what is free: a pod takes the first of its types of which any node has one left.
@@ -224,7 +224,7 @@ def test_pods_come_and_go(have, todo):
             cluster.pod(name, template=name)
             waiting[name] = step
         settle()
-        cluster.look()
+        cluster.settle()
         given_ = cluster.given()
         assert {name: request for name, [(request, _)] in given_.items()} == {
             name: f"gpu/{kind}" for name, kind in placed.items()

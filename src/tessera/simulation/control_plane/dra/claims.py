@@ -26,16 +26,16 @@ def owned_by(pod: Document) -> Document:
 
 
 class ClaimController:
-    """Looks at all pods and claims whenever one of them, or a template, has changed."""
+    """Reconciles all pods and claims whenever one of them, or a template, has changed."""
 
     def __init__(self, store: Store, events: Events) -> None:
         self._store = store
         self._events = events
 
     async def run(self) -> None:
-        await self._store.call_on_changes((PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS), self.look)
+        await self._store.call_on_changes((PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS), self.reconcile)
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """Make the claims that pods wait for; take devices from pods that have ended."""
         living = [pod for one in self._store.list(PODS) if not has_ended(pod := one.document)]
         for pod in living:
@@ -55,8 +55,11 @@ class ClaimController:
             try:
                 found = self._store.get(RESOURCE_CLAIM_TEMPLATES, template, space).document
             except StatusError as error:
-                reason, told = "FailedResourceClaimCreation", f'resource claim template "{template}": {error}'
-                message = f"PodResourceClaim {name}: {told}"
+                reason, problem = (
+                    "FailedResourceClaimCreation",
+                    f'resource claim template "{template}": {error}',
+                )
+                message = f"PodResourceClaim {name}: {problem}"
                 self._events.record("resourceclaim-controller", pod, reason, message, warning=True)
                 continue
             claim = self._store.create(RESOURCE_CLAIMS, _claim(pod, name, found), space)
