@@ -351,28 +351,28 @@ def test_changed_lines():
     """Tables once, then each row that is new, different or gone."""
     lines = ChangedLines(wide=False)
     before = [one for one in OBJECTS if one["metadata"]["name"] != "plain"]
-    assert "\n".join(lines.news(report(*before))) == TABLE.replace("\n\n", "\n").rstrip("\n")
-    assert lines.news(report(*before)) == []
+    assert "\n".join(lines.changes(report(*before))) == TABLE.replace("\n\n", "\n").rstrip("\n")
+    assert lines.changes(report(*before)) == []
     bound = [
         one if one["metadata"]["name"] != "waits" else pod("waits", "sim-1", MIG + "2g.20gb", 3)
         for one in before
     ]
-    assert lines.news(report(*bound)) == [
+    assert lines.changes(report(*bound)) == [
         "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
         "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
         "all          nvidia.com/mig-2g.20gb  8            6          2          0",
     ]
     fewer = [one for one in bound if one["metadata"]["name"] != "v100"]
     gone = "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone"
-    assert gone in lines.news(report(*fewer))
+    assert gone in lines.changes(report(*fewer))
 
 
 def test_changed_documents():
     """A document for every change, and none for the same again."""
     documents = Documents(lambda report: Output("json").text(document(report)))
-    assert len(documents.news(report(*OBJECTS))) == 1
-    assert documents.news(report(*OBJECTS)) == []
-    assert len(documents.news(report(*OBJECTS[:4]))) == 1
+    assert len(documents.changes(report(*OBJECTS))) == 1
+    assert documents.changes(report(*OBJECTS)) == []
+    assert len(documents.changes(report(*OBJECTS[:4]))) == 1
 
 
 def test_picture(capsys, monkeypatch):
@@ -397,14 +397,14 @@ def test_watch_command(served, command, monkeypatch):
     served.add(*OBJECTS[:-1])
     shown = []
 
-    def news(self, report):
+    def changes(self, report):
         shown.append(report)
         if len(shown) == 2:
             raise KeyboardInterrupt
         served.change_pod("a", lambda one: one["status"].update(phase="Failed"))
         return []
 
-    monkeypatch.setattr(ChangedLines, "news", news)
+    monkeypatch.setattr(ChangedLines, "changes", changes)
     assert command("capacity", "--kubeconfig", served.kubeconfig, "--watch") == (130, "", "\ninterrupted\n")
     totals = [str(one.total[MIG + "2g.20gb"].allocated) for one in shown]
     assert totals == ["3", "1"]
@@ -442,7 +442,7 @@ def test_no_headers(saved):
         == "v100,Tesla-V100,nvidia.com/gpu,8,4,4,\n"
     )
     lines = ChangedLines(wide=False, headers=False)
-    assert not any(line.startswith("NODE") for line in lines.news(report(*OBJECTS)))
+    assert not any(line.startswith("NODE") for line in lines.changes(report(*OBJECTS)))
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def command(
         async with cluster.connected("tessera-dashboard") as client:
             at, source = client.cluster.endpoint, client.cluster.source
             board = Board(f"{at} ({source})" if source else str(at))
-            view = LiveView(client, keep=None)  # explanations tell of all nodes
+            view = LiveView(client, keep=None)  # explanations are about all nodes
 
             async def policy() -> UsedPolicy:
                 used = await decides_by.read(client)

@@ -1,4 +1,4 @@
-"""`tessera device-plugin`: a node's devices, told to the kubelet."""
+"""`tessera device-plugin`: a node's devices, published to the kubelet."""
 
 import logging
 

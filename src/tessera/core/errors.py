@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class TesseraError(Exception):
-    """Something went wrong that a person can understand and mend."""
+    """Something went wrong that a person can understand and repair."""
 
 
 class InvalidInput(TesseraError, ValueError):

@@ -20,7 +20,7 @@ from tessera.core.admission.policy import (
     Policy,
     may_claim,
     mode_in,
-    mode_said_by,
+    mode_source,
 )
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Namespace
@@ -108,7 +108,7 @@ def by_controller(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
 def who_observes(seen: Evidence, pod: Pod) -> str:
     """Who has the webhook observe where a pod is; empty where it acts."""
     namespace = seen.offers.namespaces.get(pod.namespace)
-    return mode_said_by(namespace) if mode_in(namespace, seen.policy.mode) is Mode.OBSERVE else ""
+    return mode_source(namespace) if mode_in(namespace, seen.policy.mode) is Mode.OBSERVE else ""
 
 
 def why_never(seen: Evidence, pod: Pod) -> str:

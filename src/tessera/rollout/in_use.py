@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from tessera.core.devices.capacity import POD, PodUse
-from tessera.core.devices.held import resource_at, said_of
+from tessera.core.devices.held import held_by_resource, resource_at
 from tessera.core.dra.naming import name_at, pool_of
 from tessera.core.dra.slices import DRIVER, PoolId
 from tessera.core.kubernetes.resources import SHARED, WHOLE_GPU, is_any_gpu, short
@@ -59,7 +59,7 @@ def holders(uses: Iterable[PodUse], going: Going, gpus: GpuNode | None = None) -
     """The pods of a node that may hold devices which go: of a pod whose devices the node says, it is known."""
     known = gpus is not None and going.places is not None and not gpus.by_mig_manager
     published = decode_in_use(gpus.in_use) if gpus is not None and known else None
-    said = said_of(published, gpus.strategy) if gpus is not None and published is not None else {}
+    said = held_by_resource(published, gpus.strategy) if gpus is not None and published is not None else {}
     places, found = going.places or {}, []
     for use in uses:
         for resource, amount in use.amounts.items():

@@ -493,4 +493,4 @@ def test_huge_pods_are_decided_in_time(size):
     )
     assert isinstance(question.choose(), Unmatched)
     assert question._together is not None
-    assert question._together.looks <= 10_001
+    assert question._together.combinations <= 10_001

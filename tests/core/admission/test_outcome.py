@@ -4,7 +4,7 @@ import pytest
 
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Allowed, Denied, observed
-from tessera.core.admission.policy import Mode, mode_in, mode_said_by
+from tessera.core.admission.policy import Mode, mode_in, mode_source
 from tessera.core.kubernetes.node import Namespace
 from tests.build import container, node, offers, pod, policy
 
@@ -32,7 +32,7 @@ def test_the_namespace_wins(configured, label, mode, by):
     team = Namespace("team", {} if label is None else {"gpu-webhook": label})
     cluster = offers(SMALL, namespaces=(team,))
     assert mode_in(cluster.namespaces.get("team"), configured) is mode
-    assert mode_said_by(cluster.namespaces.get("team")) == by
+    assert mode_source(cluster.namespaces.get("team")) == by
     assert mode_in(None, configured) is configured
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tessera.core.admission.fallback import together
 from tessera.core.admission.fallback.candidates import Candidate, Step
-from tessera.core.admission.fallback.together import MOST_LOOKS, Injecting, Together
+from tessera.core.admission.fallback.together import MOST_COMBINATIONS, Injecting, Together
 from tessera.core.admission.limits import Work
 from tests.examples import examples
 
@@ -47,10 +47,12 @@ def walked(lists, fits, accepts):
 
 
 @pytest.mark.parametrize("one_trial", [-1, 3, together._ONE_TRIAL])
-@pytest.mark.parametrize("looks_before_trials", [0, 5, together._LOOKS_BEFORE_TRIALS])
+@pytest.mark.parametrize("combinations_before_trials", [0, 5, together._COMBINATIONS_BEFORE_TRIALS])
 @given(lists, needs, nodes, refused, st.sets(st.sampled_from(RESOURCES), max_size=2), st.integers(1, 8))
 @settings(max_examples=examples(150))
-def test_like_trying_everything(looks_before_trials, one_trial, lists, needs, nodes, refused, ruled, cpu):
+def test_like_trying_everything(
+    combinations_before_trials, one_trial, lists, needs, nodes, refused, ruled, cpu
+):
     """However soon the search begins to try ahead or to work nodes out, it finds the mildest combination that fits on one node and is accepted.
 
     Also where injection wants so much of a node for what becomes the only resource with a rule, and nothing for two of them.
@@ -85,7 +87,7 @@ def test_like_trying_everything(looks_before_trials, one_trial, lists, needs, no
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(together, "_LOOKS_BEFORE_TRIALS", looks_before_trials)
+        patch.setattr(together, "_COMBINATIONS_BEFORE_TRIALS", combinations_before_trials)
         patch.setattr(together, "_ONE_TRIAL", one_trial)
         injecting = Injecting(frozenset(ruled), large_enough)
         found = Together(lists, room, accepts, Work(), injecting).best((1 << len(nodes)) - 1)
@@ -104,8 +106,8 @@ def test_eight_profiles_that_fit_nowhere_are_seen_through(monkeypatch):
 
     search = Together(lists, room, lambda *_: True, Work())
     assert search.best(1) is None
-    assert search.looks + search._tried < 500
+    assert search.combinations + search._tried < 500
     monkeypatch.setattr(together, "_MOST_TRIED", -1)  # neither trials nor nodes worked out
     without = Together(lists, room, lambda *_: True, Work())
     assert without.best(1) is None
-    assert without.looks > MOST_LOOKS
+    assert without.combinations > MOST_COMBINATIONS

@@ -149,7 +149,7 @@ def command(
 
 async def _offers_of(client: Client, decides_by: PolicySource) -> tuple[Offers, bool | None, UsedPolicy, str]:
     """What a cluster offers now, whether the controller is at work (None: unknown), the policy, and the context's namespace."""
-    # explanations tell of all nodes; a command that has no past decides as a webhook that has run for long
+    # explanations are about all nodes; a command that has no past decides as a webhook that has run for long
     view, used = LiveView(client, keep=None, first_sight=False), await decides_by.read(client)
     view.configure(used.policy.fallback)
     async with view.following():

@@ -1,4 +1,4 @@
-"""`-o explain`: a decision told to a person, at the terminal or on the dashboard."""
+"""`-o explain`: a decision explained to a person, at the terminal or on the dashboard."""
 
 import difflib
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from tessera.cli.common.output import Style, block, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.outcome import Allowed, Denied, Observed
-from tessera.core.admission.policy import Policy, mode_said_by
+from tessera.core.admission.policy import Policy, mode_source
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -88,7 +88,7 @@ def _explained(one: Admitted, place: FieldPath, offers: Offers, policy: Policy, 
             "candidates", [style.good(f"{text}  ← chosen") if one.chosen else text for one, text in marked]
         )
     if observes:
-        by = mode_said_by(offers.namespaces.get(pod.namespace))
+        by = mode_source(offers.namespaces.get(pod.namespace))
         lines += block("mode", [style.note(f"observe ({by}): what follows would be, and is not done")])
     if isinstance(decision, Denied):
         lines += block("decision", [style.bad(f"rejected: {decision.message}")])

@@ -17,7 +17,7 @@ from tessera.webhook.offline import Admitted, admit, admit_again
 from tessera.webhook.reviewed import KnownReviews
 
 _MOST_NAMES: Final = 3
-_MOST_REJECTED: Final = 10  # told one by one
+_MOST_REJECTED: Final = 10  # listed one by one
 
 
 class Summary:
@@ -30,7 +30,7 @@ class Summary:
         self._with_gpus: Counter[str] = Counter()  # by namespace, as all that follow
         self._changed: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
-        self._ways: dict[tuple[str, str], Counter[str]] = {}  # from, to
+        self._replacements: dict[tuple[str, str], Counter[str]] = {}  # from, to
         self._messages: list[str] = []  # of rejections
         self.claims = False  # whether any request becomes a claim
 
@@ -59,8 +59,8 @@ class Summary:
                 self._messages.append(f"{one.title_at(place)}: {would.message}")
             elif isinstance(would, Patched):
                 self._changed[space] += 1
-            for way in _ways(reviewed.pod, would):
-                self._ways.setdefault(way, Counter())[space] += 1
+            for pair in _replacements(reviewed.pod, would):
+                self._replacements.setdefault(pair, Counter())[space] += 1
 
     def text(self, style: Style) -> str:
         """The summary for a person."""
@@ -72,10 +72,10 @@ class Summary:
         if spaces := sorted(set().union(*counters)):
             rows = [(space, *(str(each[space]) for each in counters)) for space in spaces]
             lines += ["", *table([("NAMESPACE", "ASK FOR GPUS", "CHANGED", "REJECTED"), *rows])]
-        if self._ways:
-            ways = sorted(self._ways.items(), key=lambda way: (-way[1].total(), way[0]))
-            told = [(*way, str(by.total()), first_of(sorted(by), _MOST_NAMES)) for way, by in ways]
-            lines += ["", *table([("FROM", "TO", "PODS", "NAMESPACES"), *told])]
+        if self._replacements:
+            replacements = sorted(self._replacements.items(), key=lambda pair: (-pair[1].total(), pair[0]))
+            rows = [(*pair, str(by.total()), first_of(sorted(by), _MOST_NAMES)) for pair, by in replacements]
+            lines += ["", *table([("FROM", "TO", "PODS", "NAMESPACES"), *rows])]
         if self._messages:
             lines += ["", *self._messages[:_MOST_REJECTED]]
             if (more := len(self._messages) - _MOST_REJECTED) > 0:
@@ -83,7 +83,7 @@ class Summary:
         return "\n".join(lines)
 
 
-def _ways(pod: Pod, would: Decision) -> Iterator[tuple[str, str]]:
+def _replacements(pod: Pod, would: Decision) -> Iterator[tuple[str, str]]:
     """What becomes of what, in a few words."""
     if isinstance(would, Denied):
         yield ", ".join(map(short, asked_profiles(pod))) or "no profile", f"rejected ({would.code})"

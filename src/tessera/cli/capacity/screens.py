@@ -69,13 +69,13 @@ class Lines:
     _error = ""
 
     def show(self, report: Report, error: str) -> None:
-        echo(self.news(report))
+        echo(self.changes(report))
         sys.stdout.flush()
         if error and not self._error:
             warn(error)
         self._error = error
 
-    def news(self, report: Report) -> list[str]:
+    def changes(self, report: Report) -> list[str]:
         raise NotImplementedError
 
 
@@ -86,7 +86,7 @@ class Documents(Lines):
         self._text = text
         self._last = ""
 
-    def news(self, report: Report) -> list[str]:
+    def changes(self, report: Report) -> list[str]:
         last, self._last = self._last, self._text(report)
         return [self._last] if self._last != last else []
 
@@ -99,7 +99,7 @@ class ChangedLines(Lines):
         self._known: dict[Row, dict[Row, Row]] = {}  # by heading, then by the row's first columns
         self._longest: dict[Row, Row] = {}  # of each column the longest cell, by heading
 
-    def news(self, report: Report) -> list[str]:
+    def changes(self, report: Report) -> list[str]:
         lines: list[str] = []
         for one in tables(report, wide=self._wide):
             known = self._known.get(one.heading)

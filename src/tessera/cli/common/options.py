@@ -73,7 +73,7 @@ def gathered(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
 
 
 def log_options(declare: Callable[..., Callable[[Any], Any]] = env_option) -> Callable[[F], F]:
-    """How a program that runs until it is told to stop writes its log."""
+    """How a program that runs until a signal stops it writes its log."""
     forms = click.Choice(["auto", "json", "text"])
     levels = click.Choice(["debug", "info", "warning", "error"])
     return together(

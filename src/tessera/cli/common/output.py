@@ -69,7 +69,7 @@ def block(label: str, texts: Iterable[str]) -> list[str]:
 
 
 def echo(lines: Iterable[str]) -> None:
-    """Print lines, each as soon as there is one; click leaves colours out where nobody sees them."""
+    """Print lines, each as soon as there is one; click leaves colours out where they are not shown."""
     for line in lines:
         click.echo(line)
 

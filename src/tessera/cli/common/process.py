@@ -1,4 +1,4 @@
-"""Programs that run until they are told to stop: their options, and how they run."""
+"""Programs that run until a signal stops them: their options, and how they run."""
 
 import asyncio
 import contextlib

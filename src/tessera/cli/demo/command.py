@@ -77,11 +77,11 @@ def command(
         raise click.UsageError("--pause waits for Enter, but there is no terminal")
     if nodes_file and not serve:
         raise click.UsageError("use --nodes only with --serve: stories have their own nodes")
-    from tessera.cli.demo.telling import Pauses, serve_demo, tell_demo
+    from tessera.cli.demo.playing import Pauses, play_demo, serve_demo
     from tessera.simulation.node.descriptions import parse
 
     own = read_parsed(nodes_file, parse) if nodes_file else None
     slow = sys.stdout.isatty() and not fast
     pace = Pauses(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
     chosen = [known[name] for name in names] or ([] if own else list(stories))
-    return run_until_signalled(serve_demo(chosen, pace, port, own) if serve else tell_demo(chosen, pace))
+    return run_until_signalled(serve_demo(chosen, pace, port, own) if serve else play_demo(chosen, pace))

@@ -1,4 +1,4 @@
-"""A story told to a person: what came of each step, in a few lines."""
+"""The text of a story for a person: what came of each step, in a few lines."""
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -39,9 +39,9 @@ def heading(story: Story, style: Style, width: int) -> Iterator[str]:
     yield ""
 
 
-def tell(scene: Scene, style: Style, width: int) -> Iterator[str]:
+def narrate(scene: Scene, style: Style, width: int) -> Iterator[str]:
     """What came of one step, and what is wrong about it."""
-    for label, text, paint in _TELLERS[type(scene)](scene, style):
+    for label, text, paint in _NARRATED[type(scene)](scene, style):
         yield from _block(label, text, paint, width)
     for error in scene.wrong:
         yield from _block("✗", error, style.bad, width)
@@ -134,7 +134,7 @@ def _mosaic(gpus: GpuNode, held: frozenset[str], style: Style) -> Iterator[str]:
     )
 
 
-_TELLERS: Final[dict[type, Callable[..., Iterator[_Line]]]] = {
+_NARRATED: Final[dict[type, Callable[..., Iterator[_Line]]]] = {
     NodesCame: _nodes,
     NamespaceAnnotated: _annotated,
     PodEnded: _pod,

@@ -32,7 +32,7 @@ from tessera.serving.ending import Signalled, until_signalled
 _CONTEXT: Final = 2  # lines around a change: a layout has few
 _MOST_NAMED: Final = 8  # nodes that change alike are named up to here, and counted beyond
 ONE: Final = MaxUnavailable(1, percent=False)
-TIMEOUT: Final = 300.0  # seconds that a node may take, where nobody says it
+TIMEOUT: Final = 300.0  # seconds that a node may take, by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ApplyOptions:
     cordon: Cordon | None = None  # None: nodes are not cordoned
 
     def check(self, instead: str = "--dry-run to see what would change", *, stdin_read: bool = False) -> None:
-        """Refuse to begin where somebody must be asked, and nobody can be."""
+        """Refuse to begin where a person must confirm, and no terminal is there to ask."""
         if self.dry_run == "none" and not self.yes and (stdin_read or not sys.stdin.isatty()):
             raise click.UsageError(f"no terminal to ask for confirmation: use --yes, or {instead}")
 
@@ -67,7 +67,7 @@ def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: ApplyOpt
 
 
 def apply_changes(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
-    """Show what would change, ask, and do it; the exit code. With `--yes` nobody need read what is shown."""
+    """Show what would change, ask, and do it; the exit code. With `--yes` it does not ask."""
     with whoever_reads() if how.yes else nullcontext():
         return _apply(found, cluster, how)
 

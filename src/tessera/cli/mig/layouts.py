@@ -33,7 +33,7 @@ _ASSUMED: Final = (
 
 
 class Fit(StrEnum):
-    """What can be said of a layout."""
+    """What is known of a layout."""
 
     FITS = "fits"
     DOES_NOT_FIT = "does not fit"
@@ -43,7 +43,7 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayoutCheck:
-    """What is said of one layout."""
+    """What is shown of one layout."""
 
     layout: str
     outcome: Fit
@@ -134,7 +134,7 @@ def convert(
     if config or name:
         chosen = next(iter(document.configs)) if len(document.configs) == 1 else config
         document = mig.MigDocument(document.format, {name or chosen or "selected": document.select(config)})
-    # a product that only the node's labels tell is no request for positions
+    # a product that only the node's labels name is no request for positions
     conversion = mig.convert(document, mig.Format(to), given.cards or source.cards, given.product)
     warn(*(f"Warning: {loss}" for loss in conversion.losses))
     click.echo(mig.write(conversion.document), nl=False)
@@ -222,6 +222,6 @@ def _unknown(reasons: Mapping[str, Sequence[Unreadable]]) -> Iterator[str]:
     """A line for each reason, whatever the number of nodes; numbers only for a single one."""
     for reason, nodes in reasons.items():
         hint = "; --mig-parted FILE gives them" if reason.endswith(NO_CONFIGURATIONS) else ""
-        said = nodes[0].reason if len(nodes) == 1 else reason
+        why = nodes[0].reason if len(nodes) == 1 else reason
         names = nodes_named([one.where.removeprefix("node ") for one in nodes])
-        yield f"{names}: the layout is not known: {said}{hint}"
+        yield f"{names}: the layout is not known: {why}{hint}"

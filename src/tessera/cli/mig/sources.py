@@ -81,7 +81,7 @@ class Reading:
     """What to read beside layouts."""
 
     pods: bool = False
-    every: bool = False  # also nodes that no annotation describes: other sources tell how their cards are cut
+    every: bool = False  # also nodes that no annotation describes: other sources show how their cards are cut
     mig_manager: MigManagerConfig | None = None  # its configurations, from a file
 
 

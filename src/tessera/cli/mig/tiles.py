@@ -13,7 +13,7 @@ _CELL = 8  # columns of a memory slice: `1g.10gb` and a border; eight slices are
 
 # compute slices → background; black text reads well on all of them
 _COLOURS = {1: "cyan", 2: "green", 3: "yellow", 4: "magenta", 7: "bright_blue"}
-_IN_USE, _FREE = "yellow", "green"  # where it is known what is in use, that is what colours tell
+_IN_USE, _FREE = "yellow", "green"  # where it is known what is in use, colours show that
 
 
 # devices of a card that are in use, None the whole one; None: unknown

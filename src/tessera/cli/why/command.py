@@ -54,10 +54,10 @@ def command(
     kind, name = parse_target(target)
     if kind == MIG_LAYOUT:
 
-        async def look(client: Client) -> LayoutEvidence:
+        async def gathered(client: Client) -> LayoutEvidence:
             return await gather_layout(client, name, decides_by.namespace)
 
-        layouts.show(cluster.run(look), output)
+        layouts.show(cluster.run(gathered), output)
         return 0
 
     async def ask(client: Client) -> tuple[Diagnosis, Evidence]:

@@ -140,7 +140,7 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     *_, last = stages
     replaced = tuple(pair for one in stages for pair in one.replaced)
     reason = "; ".join(one.reason for one in stages if one.reason) or why_untouched(pod)
-    told = tuple(map(cut_warning, (*(words for one in stages for words in one.warnings), *misspelt(pod))))
+    warnings = tuple(map(cut_warning, (*(words for one in stages for words in one.warnings), *misspelt(pod))))
     audit = {"fallback": written(replaced)} if replaced else {}
     if last.gpu_type is not None:
         audit["injection"] = last.gpu_type
@@ -159,9 +159,9 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     if cause == "full":
         audit["fallback-reason"] = cause
     if not edits:
-        return Allowed(reason, told, audit, conversion, unmet, by, momentary)
+        return Allowed(reason, warnings, audit, conversion, unmet, by, momentary)
     return Patched(
-        edits, reason, replaced, last.gpu_type, told, audit, conversion, unmet, by, momentary, cause
+        edits, reason, replaced, last.gpu_type, warnings, audit, conversion, unmet, by, momentary, cause
     )
 
 
@@ -198,11 +198,11 @@ def _fall_back(
         stage = _chosen(pod, Chosen(search.choose()), policy)
     if crossing is None or isinstance(stage, Denied):
         return stage
-    told = (
+    warnings = (
         (f"GPU request is not a claim: {crossing.why}",) if crossing.skip_reason == "controller_away" else ()
     )
     reason = f"{stage.reason}; no claim: {crossing.why}"
-    return replace(stage, reason=reason, warnings=(*stage.warnings, *told), bridge=crossing)
+    return replace(stage, reason=reason, warnings=(*stage.warnings, *warnings), bridge=crossing)
 
 
 def _chosen(pod: Pod, chosen: Chosen, policy: Policy) -> _Stage | Denied:

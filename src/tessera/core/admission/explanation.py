@@ -101,7 +101,9 @@ def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
         yield from _free(pod, view, given)
     except InvalidInput:
         return
-    yield from (said for said in (constraints.never, constraints.no_smaller, constraints.no_larger) if said)
+    yield from (
+        reason for reason in (constraints.never, constraints.no_smaller, constraints.no_larger) if reason
+    )
     for profile in asked_profiles(pod).values():
         for minimum in given.minimums(profile):
             constraints = constraints.at_least(minimum)

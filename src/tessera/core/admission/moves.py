@@ -40,7 +40,7 @@ def move_of(pod: Pod, key: str, view: ClusterView, policy: Policy) -> Move | Non
         decision = decide(created, view, policy)
         if (
             isinstance(decision, Denied) or decision.conversion == "claim"
-        ):  # what is free for a claim, nobody here knows
+        ):  # what is free for a claim is not known here
             return None
         after, by_what_is_free = created, decision.momentary is not None
         if decision.momentary is not None:

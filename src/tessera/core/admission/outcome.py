@@ -1,4 +1,4 @@
-"""What is decided about a pod: it is allowed as it is, patched, or denied; and observe mode, in which all that is only told.
+"""What is decided about a pod: it is allowed as it is, patched, or denied; and observe mode, in which all that is only reported.
 
 `decide` says what would be done. Whether it is done, the namespace or the configuration says (`policy.mode_in`).
 """
@@ -85,7 +85,7 @@ class Observed:
 
 
 def observed(would: Decision) -> Observed:
-    """A decision that is told and not carried out."""
+    """A decision that is reported and not carried out."""
     if isinstance(would, Denied):
         audit = {"mode": "observe", "would-reject": would.message}
         warning = cut_warning(f"{OBSERVE_MODE} would be rejected: {would.message}")

@@ -57,7 +57,7 @@ class When(Enum):
 
 
 class Mode(Enum):
-    """Whether decisions are carried out, or told only (`observe`)."""
+    """Whether decisions are carried out, or reported only (`observe`)."""
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
@@ -80,28 +80,28 @@ class Minimum:
     """The least memory that a replacement may have."""
 
     amount: Quantity
-    said_by: str
+    source: str
 
     def __str__(self) -> str:
-        return f"{self.amount} ({self.said_by})"
+        return f"{self.amount} ({self.source})"
 
 
 @value
 class Constraints:
-    """What is forbidden, each with who says so (empty: it is allowed); and the least memory."""
+    """What is forbidden, each with the setting that forbids it (empty: it is allowed); and the least memory."""
 
     never: str = ""
     no_smaller: str = ""
     no_larger: str = ""
     minimum: Minimum | None = None
 
-    def also(self, permission: Permission, said_by: str) -> "Constraints":
-        """These, and what one more says about directions."""
-        said = f"{said_by} fallback-policy is `{permission.value}`"
+    def also(self, permission: Permission, source: str) -> "Constraints":
+        """These, and the directions that one more annotation forbids."""
+        reason = f"{source} fallback-policy is `{permission.value}`"
         return Constraints(
-            self.never or (said if permission is Permission.NEVER else ""),
-            self.no_smaller or (said if permission is Permission.LARGER else ""),
-            self.no_larger or (said if permission is Permission.SMALLER else ""),
+            self.never or (reason if permission is Permission.NEVER else ""),
+            self.no_smaller or (reason if permission is Permission.LARGER else ""),
+            self.no_larger or (reason if permission is Permission.SMALLER else ""),
             self.minimum,
         )
 
@@ -120,11 +120,11 @@ DECIDED_BEFORE: Final = Constraints(never="decided when its workload was created
 def constraints_of(pod: Pod, namespace: Namespace | None) -> Constraints:
     """What a pod's annotations and its namespace's say together; `InvalidInput` for what means nothing."""
     constraints = DECIDED_BEFORE if DECIDED_ANNOTATION in pod.annotations else NO_CONSTRAINTS
-    for where, said_by, annotation, text in _said(pod, namespace):
+    for where, source, annotation, text in _fallback_annotations(pod, namespace):
         if annotation == POLICY_ANNOTATION:
-            constraints = constraints.also(_one_of(Permission, where, text), said_by)
+            constraints = constraints.also(_one_of(Permission, where, text), source)
         else:
-            constraints = constraints.at_least(Minimum(_memory(where, text), f"{said_by} min-memory"))
+            constraints = constraints.at_least(Minimum(_memory(where, text), f"{source} min-memory"))
     return constraints
 
 
@@ -135,19 +135,19 @@ def when_of(pod: Pod, namespace: Namespace | None, configured: "FallbackPolicy")
     """
     if not configured.full_enabled:
         return When.MISSING
-    said = _nearest(WHEN_ANNOTATION, pod, namespace)
-    return configured.when if said is None else _one_of(When, *said)
+    found = _nearest(WHEN_ANNOTATION, pod, namespace)
+    return configured.when if found is None else _one_of(When, *found)
 
 
 def patience_of(
     pod: Pod, namespace: Namespace | None, configured: "FallbackPolicy", least: float = LEAST_PATIENCE
 ) -> float | None:
     """After how many seconds a pod that waits is evicted, by the same rule; None: never. Less than the least counts as that."""
-    said = _nearest(PATIENCE_ANNOTATION, pod, namespace)
+    found = _nearest(PATIENCE_ANNOTATION, pod, namespace)
     try:
-        seconds = configured.patience if said is None else patience_in(said[1])
+        seconds = configured.patience if found is None else patience_in(found[1])
     except InvalidInput as error:
-        raise InvalidInput(f"{said[0] if said else ''}: {error}") from None
+        raise InvalidInput(f"{found[0] if found else ''}: {error}") from None
     return max(seconds, least) if seconds else None
 
 
@@ -171,8 +171,8 @@ def mode_in(namespace: Namespace | None, configured: Mode) -> Mode:
     return configured if namespace is None else _MODES.get(namespace.labels.get(MODE_LABEL, ""), configured)
 
 
-def mode_said_by(namespace: Namespace | None) -> str:
-    """Who says which mode holds in a namespace."""
+def mode_source(namespace: Namespace | None) -> str:
+    """Which setting gives a namespace its mode."""
     value = namespace.labels.get(MODE_LABEL, "") if namespace is not None else ""
     if namespace is None or value not in _MODES:
         return "the configuration's mode"
@@ -189,8 +189,8 @@ def dra_in(namespace: Namespace | None, configured: Dra) -> Dra:
 
 def may_claim(namespace: Namespace | None, configured: Dra) -> bool:
     """Whether requests of a namespace may become claims; `dra_in` reports an annotation without a meaning."""
-    said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
-    return (said or configured.value) == Dra.FIRST_AVAILABLE.value
+    text = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    return (text or configured.value) == Dra.FIRST_AVAILABLE.value
 
 
 def is_bridge_on(namespaces: Iterable[Namespace], configured: Dra) -> bool:
@@ -200,11 +200,11 @@ def is_bridge_on(namespaces: Iterable[Namespace], configured: Dra) -> bool:
 
 def counts_dra(namespace: Namespace | None, configured: Dra) -> bool:
     """Whether what DRA offers counts in a namespace; `dra_in` reports an annotation without a meaning."""
-    said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
-    return (said or configured.value) != Dra.OFF.value
+    text = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    return (text or configured.value) != Dra.OFF.value
 
 
-def _said(pod: Pod, namespace: Namespace | None) -> Iterator[tuple[str, str, str, str]]:
+def _fallback_annotations(pod: Pod, namespace: Namespace | None) -> Iterator[tuple[str, str, str, str]]:
     """Every annotation there is: where it stands, whose it is, its name and its value."""
     for annotation in (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION):
         place = f"metadata.annotations[{annotation}]"

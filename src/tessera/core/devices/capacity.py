@@ -22,7 +22,7 @@ from tessera.core.requests.record import RECORD_ANNOTATION
 _T = TypeVar("_T")
 
 _ONE: Final = Quantity(Fraction(1))
-POD: Final = 8  # letters of a pod's UID that tell it from the others of its node
+POD: Final = 8  # letters of a pod's UID that distinguish it from the others of its node
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Usage:
 
     @property
     def available(self) -> Quantity:
-        """What is left; less than nothing where devices went away under their pods."""
+        """What is left; less than nothing where devices vanished under their pods."""
         return self.allocatable - self.allocated
 
     def __bool__(self) -> bool:

@@ -1,8 +1,8 @@
 """Which devices of a node pods hold, as its device plugin says it, and when that is believed.
 
 The plugin names a device by its card and its place there (`1g.18gb@4`; a whole card is `gpu`), and the pod that holds it by the
-beginning of its UID. A pod keeps its devices for as long as it lives. So what is said of a pod is true, however old it is, if the pod holds just
-so many by the API. Where that is so for every pod that holds some of a resource, no other device of it is held. What is said of other pods is not
+beginning of its UID. A pod keeps its devices for as long as it lives. So what the node reports of a pod is true, however old it is, if the pod holds just
+so many by the API. Where that is so for every pod that holds some of a resource, no other device of it is held. What it reports of other pods is not
 free yet, and is held, too.
 """
 
@@ -51,18 +51,18 @@ def published(devices: Iterable[Device], pods: Mapping[tuple[str, str], str]) ->
     return found
 
 
-def said_of(published: Published, strategy: Strategy) -> dict[str, dict[Placed, str]]:
+def held_by_resource(published: Published, strategy: Strategy) -> dict[str, dict[Placed, str]]:
     """The same by resource: which devices are held, and by which pods. What is no place is under an empty name."""
-    said: dict[str, dict[Placed, str]] = {}
+    reported: dict[str, dict[Placed, str]] = {}
     for card, places in published.items():
         for place, pod in places.items():
-            said.setdefault(resource_at(place, strategy) or "", {})[card, place] = pod
-    return said
+            reported.setdefault(resource_at(place, strategy) or "", {})[card, place] = pod
+    return reported
 
 
-def agrees(said: Mapping[Placed, str], by_api: Mapping[str, int]) -> bool:
-    """Whether every pod that holds some of a resource by the API is said to hold just so many."""
-    pods = Counter(said.values())
+def agrees(reported: Mapping[Placed, str], by_api: Mapping[str, int]) -> bool:
+    """Whether every pod that holds some of a resource by the API is reported to hold just so many."""
+    pods = Counter(reported.values())
     return "" not in by_api and all(pods[pod] == number for pod, number in by_api.items())
 
 
@@ -74,9 +74,9 @@ def believed(
     by_api: Callable[[str], Mapping[str, int]],
 ) -> Held:
     """What pods hold of a node with devices at these places: by the API of these resources, each pod so many."""
-    said, slots, doubted = said_of(published, strategy), set[Slot](), set[str]()
-    for resource in {*said, *resources}:
-        some = said.get(resource, {})
+    reported, slots, doubted = held_by_resource(published, strategy), set[Slot](), set[str]()
+    for resource in {*reported, *resources}:
+        some = reported.get(resource, {})
         if some.keys() <= places.keys() and agrees(some, by_api(resource)):
             slots |= {places[one] for one in some}
         else:

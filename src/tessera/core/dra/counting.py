@@ -1,7 +1,7 @@
 """How many devices of a class a pool can give at most at one time.
 
 Devices that take from shared counters are cards that may be cut: not all of them can be there together. What one
-counter has room for, counted alone, is never less than what the scheduler can allocate: no pod is turned away for what
+counter has room for, counted alone, is never less than what the scheduler can allocate: no pod is rejected for what
 the cluster may serve.
 """
 

@@ -13,7 +13,7 @@ _POOL: Final = "/tessera"
 
 
 def pool_of(node: str) -> str:
-    """The name of a node's pool; not the bare node's: until 1.36.3 the scheduler told drivers' counters apart by pool alone."""
+    """The name of a node's pool; not the bare node's: until 1.36.3 the scheduler distinguished drivers' counters by pool alone."""
     return f"{node}{_POOL}"
 
 

@@ -100,7 +100,7 @@ class Pools:
         return self._concerned(one)
 
     def replace_slices(self, slices: Iterable[Slice]) -> None:
-        """Take a whole new list of slices; it may concern every node, and every kind of devices is asked about anew."""
+        """Take a whole new list of slices; it may concern every node, and every kind of devices is evaluated again."""
         self._verdicts.clear()
         self._counts.clear()
         fresh = {one.name: one for one in slices}
@@ -184,7 +184,7 @@ class Pools:
             return []
         generation = max(one.generation for one in for_node)
         for_node = [one for one in for_node if one.generation == generation]
-        # where slices of one generation tell different totals, the scheduler takes that of any: so do we, if one is right
+        # where slices of one generation have different totals, the scheduler takes that of any: so do we, if one is right
         totals = {one.total for one in for_node}
         if len(for_node) not in totals:
             if any(one.generation > generation for one in pool.values()):

@@ -1,4 +1,4 @@
-"""ResourceSlices and DeviceClasses, as little of them as tells what a node offers.
+"""ResourceSlices and DeviceClasses, as little of them as shows what a node offers.
 
 Thousands of nodes have the same few kinds of devices. So a device is a count of its kind here, and nodes that have the
 same share the same `Contents`: kinds and contents are made once by what reads the slices, and compared by identity.

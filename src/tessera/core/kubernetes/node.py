@@ -34,7 +34,7 @@ class Offer:
     """The GPU resources of a node: whole cards, MIG devices and shares, in whole numbers, never zero."""
 
     counts: tuple[tuple[str, int], ...]
-    card_memory_gb: int | None = None  # of a whole card, when a label tells
+    card_memory_gb: int | None = None  # of a whole card, when a label has it
     whole: bool = True  # what is called nvidia.com/gpu there is a whole card, not a slice or a share of one
     # of `counts`, those that DRA serves there: a DeviceClass of that extended resource name, and devices in
     # ResourceSlices. All others are allocatable: a device plugin serves them.

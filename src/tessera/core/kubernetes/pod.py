@@ -209,7 +209,7 @@ def why_pod_level_broken(before: Pod, after: Pod, names: Iterable[str]) -> str |
     """
     if not before.pod_requests and not before.pod_limits:
         return None
-    mend = "raise that, or remove spec.resources"
+    remedy = "raise that, or remove spec.resources"
     for name in names:
         most, whole, needs = before.pod_limits.get(name), _pod_request(before, name), peak(after, name)
         for container in after.containers:
@@ -217,13 +217,13 @@ def why_pod_level_broken(before: Pod, after: Pod, names: Iterable[str]) -> str |
             if limit is not None and most is not None and limit > most:
                 return (
                     f"container {container.name} would have a limit of {limit} {name}, more than the {most} of "
-                    f"spec.resources.limits; {mend}"
+                    f"spec.resources.limits; {remedy}"
                 )
         if whole is not None and needs > whole.value:
             hint = " (set by the API server where there are only limits)" if before.pod_limits else ""
             return (
                 f"the containers would request {whole.with_value(needs)} {name} in all, more than the {whole} of "
-                f"spec.resources.requests{hint}; {mend}"
+                f"spec.resources.requests{hint}; {remedy}"
             )
     return None
 

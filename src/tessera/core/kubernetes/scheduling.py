@@ -133,7 +133,7 @@ def untolerated(
     placed: bool,
     transient: tuple[str, ...] = (),
 ) -> Taint | None:
-    """The first taint that keeps a pod away; `transient` are further taints that pass, as the operator knows.
+    """The first taint that excludes a pod; `transient` are further taints that pass, as the operator knows.
 
     A pod with `nodeName` has passed the scheduler by: only NoExecute, which evicts, concerns it.
     """

@@ -1,6 +1,6 @@
 """From the GPU instances that a card has to those that its layout wants: the fewest steps, and what has to wait.
 
-What is wanted and there is never touched. What somebody may use is kept; what is wanted in its place waits.
+What is wanted and there is never touched. What a program may use is kept; what is wanted in its place waits.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Steps:
     destroy: tuple[GpuInstance, ...] = ()
-    complete: tuple[GpuInstance, ...] = ()  # in the right place; its compute instances are made anew
+    complete: tuple[GpuInstance, ...] = ()  # in the right place; its compute instances are made again
     create: tuple[Instance, ...] = ()
     waiting: tuple[Instance, ...] = ()  # wanted, and not to be had beside what is kept
 

@@ -1,7 +1,7 @@
 """How a node's cards are cut, as far as it is known, and from where; what counts of devices say about cards.
 
 Counts say how a node's cards are cut where there is exactly one way: 56 × 1g.10gb on eight cards of 80 GB. Where cards differ, counts
-do not tell which card is which; most mixtures leave several ways besides. Then nothing is known.
+do not show which card is which; most mixtures leave several ways besides. Then nothing is known.
 """
 
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ def a(product: Product) -> str:
 
 
 def _unknown(product: Product, unknown: Sequence[Wish]) -> str:
-    names = list(dict.fromkeys(str(wish.profile) for wish in unknown))[:3]  # the first few tell it
+    names = list(dict.fromkeys(str(wish.profile) for wish in unknown))[:3]  # the first few are enough
     word = "profile" if len(names) == 1 else "profiles"
     return f"unknown {word} {' and '.join(names)} for {product.name}; it has {product.profile_names}"
 
@@ -109,13 +109,13 @@ def _positions(product: Product, asked: _Asked) -> str | None:
     wishes = [wish for wish, _ in asked]
     if place(product, [Wish(wish.profile) for wish in wishes]) is None:
         return None
-    mend = "without positions all devices fit"
+    remedy = "without positions all devices fit"
     for number, wish in enumerate(wishes):
         elsewhere = _elsewhere(product, wish.profile, wishes[:number] + wishes[number + 1 :])
         if wish.position is not None and elsewhere is not None:
-            mend = f"move {wish.profile} from {wish.position} to {elsewhere}"
+            remedy = f"move {wish.profile} from {wish.position} to {elsewhere}"
             break
-    return f"{_listed(_smallest_misfit(product, wishes))} cannot lie on {a(product)} together; {mend}"
+    return f"{_listed(_smallest_misfit(product, wishes))} cannot lie on {a(product)} together; {remedy}"
 
 
 def _span(start: int, size: int) -> str:

@@ -22,7 +22,7 @@ _GIGABYTES: Final = re.compile(r"([1-9]\d{0,4})gb?")
 
 @lru_cache(maxsize=256)
 def find_product(text: str, memory_mib: int | None = None) -> Product | None:
-    """The product that a label means, told apart by the card's memory where the label leaves it open."""
+    """The product that a label means; the card's memory decides where the label leaves it open."""
     plain = _plain(text)
     label = _SUFFIX.sub("", plain)
     if "-mig-" in plain:

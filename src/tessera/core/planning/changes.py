@@ -34,7 +34,7 @@ class NodeChange:
     way: Way
     present: NodeLayout
     layout: NodeLayout  # how they will be
-    filled: Mapping[MigProfile, int] = field(default_factory=dict)  # of what is added, what nobody asked for
+    filled: Mapping[MigProfile, int] = field(default_factory=dict)  # of what is added, what no pod asked for
     configuration: str | None = None  # the name of mig-manager's configuration that gives this layout
     by_card: tuple[tuple[Counts, Counts], ...] = field(init=False, repr=False, compare=False)
 

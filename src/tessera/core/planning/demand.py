@@ -11,8 +11,8 @@ from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
 
 # Devices of one namespace that count with what their pods asked for before fallback, or asked for and were rejected. A pod's
-# author can write the annotations that tell the one, and ask for any number of the other, and must not have a cluster's cards
-# cut for what nobody waits for.
+# author can write the annotations that give the one, and ask for any number of the other, and must not have a cluster's cards
+# cut for what no pod waits for.
 MOST_MISSED: Final = 1000
 
 

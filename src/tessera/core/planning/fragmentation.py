@@ -29,7 +29,7 @@ class Room:
 
     @property
     def lost(self) -> int:
-        """What the present layouts cost: devices that only cutting anew would bring."""
+        """What the present layouts cost: devices that only a re-cut would bring."""
         return self.recut - self.free - self.beside
 
 

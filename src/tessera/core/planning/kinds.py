@@ -66,7 +66,7 @@ def cards_beside(
     """A node's cards, each with the devices that stay: those that are held, and as many as were given out.
 
     Where it is not known which devices of a resource pods hold, all of it stay; so a whole GPU stays whole. Where something is held or
-    given out that the layout does not tell of, all stay.
+    given out that its layout does not have, all stay.
     """
     slots = layout.slots(strategy)
     all_stay = not {*held.resources, *given} <= slots.keys()

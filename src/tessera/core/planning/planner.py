@@ -23,7 +23,9 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import CardToCut, Kinds, NodeCards, QueuedProfile, kinds_of
 from tessera.core.planning.program import Program, Solver, Sum, minimise
 
-_PROMISED: Final = 3  # the goals that count; the others only choose among plans that are as good
+_DECISIVE: Final = (
+    3  # goals that decide whether a plan is good; the others only choose among plans that are as good
+)
 # amounts up to which cards are filled to the brim: where nearly every node is like no other, that alone took 25 s
 _FEW: Final = 3000
 
@@ -73,7 +75,7 @@ class Plan:
     @property
     def optimal(self) -> bool:
         """Whether nothing better exists; False when the search was given up for its length."""
-        return not any(self.gaps[:_PROMISED])
+        return not any(self.gaps[:_DECISIVE])
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -81,7 +83,7 @@ class Plan:
         return tuple(self.serves)
 
     def filled(self, number: int) -> Counter[MigProfile]:
-        """What a card gets that nobody asked for."""
+        """What a card gets that no pod asked for."""
         new = Counter(one.profile for one in self.cards[number].instances)
         stays = Counter(one.profile for one in self.kept[number])
         return new - stays - Counter(self.serves.get(number, {}))
@@ -246,7 +248,7 @@ def _layouts(
 def _layout(
     card: CardToCut, profiles: Sequence[MigProfile], pattern: Pattern, fill: tuple[MigProfile, ...] | None
 ) -> tuple[CardLayout, tuple[Instance, ...]]:
-    """A card as it will be, and what stays on it: what must, and what is in nobody's way."""
+    """A card as it will be, and what stays on it: what must, and what blocks nothing."""
     if not pattern:
         if card.present is not None:
             return card.present, card.present.instances
@@ -256,7 +258,7 @@ def _layout(
     if not card.whole_only:
         for one in sorted(card.idle, key=lambda one: (-one.size, one.position)):
             wishes += _more(card.product, wishes, _placed(one), 1)
-    if fill is not None:  # what nobody asks for was there before, or is not made
+    if fill is not None:  # what no pod asks for was there before, or is not made
         for profile in dict.fromkeys((*fill, *sorted({one.profile for one in card.idle}, reverse=True))):
             wishes += _more(card.product, wishes, Wish(profile))
     layout = CardLayout.cut(card.product, wishes)

@@ -1,7 +1,7 @@
 """Integer programs: amounts, rows that bound sums of them, and goals, one after the other.
 
 The planner and the defragmenter write their questions down as a `Program`. Who solves it is given to them
-(`tessera.solver`): the core has no solver of its own, and checks what it is told. An answer that does not keep every
+(`tessera.solver`): the core has no solver of its own, and checks the solver's answer. An answer that does not keep every
 row, in integers, is refused.
 """
 

@@ -146,7 +146,7 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
     both = [*outcome.placed, *outcome.still_waiting]
     if not both:
         return []
-    told = [
+    placed = [
         f"{_pods(outcome.placed, rejected)} of {number_of(every, noun)}"
         for rejected, noun in _NOUNS.items()
         if (every := _pods(both, rejected))
@@ -156,7 +156,7 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
         ends = "pods keep what they hold; --defragment says which would have to end to make room"
     return [
         ends,
-        f"with it {' and '.join(told)} would get a place",
+        f"with it {' and '.join(placed)} would get a place",
     ]
 
 

@@ -121,7 +121,7 @@ def read_asked(text: str) -> dict[str, dict[str, int]] | None:
 def _asked_with(earlier: str, came: Pod) -> str:
     """The annotation of a pod that came with `earlier`: entries of containers that it knows stay, other containers are added.
 
-    Without entries that can be read, a record that the pod has already tells what its containers asked for.
+    Without entries that can be read, a record that the pod has already shows what its containers asked for.
     """
     known = read_asked(earlier)
     if known is None:
@@ -157,7 +157,7 @@ def with_later_containers(pod: Pod) -> Pod:
 
 
 def undone(pod: Pod) -> Pod:
-    """A pod with what it asked for before fallback, as far as its annotations tell; the very same pod where they tell nothing."""
+    """A pod with what it asked for before fallback, as far as its annotations show it; the very same pod where they do not."""
     entries = tuple(recorded(pod.annotations.get(RECORD_ANNOTATION, "")))
     if not entries:
         return pod

@@ -1,7 +1,7 @@
 """Tickets: by them the controller knows which pods the webhook has converted.
 
 A template's name is a public hash, so a pod's author can write the alternatives and the name by hand. The webhook adds a ticket
-that nobody else can compute: an HMAC over the pod's namespace, the hour, and the text of the alternatives.
+that no other program can compute: an HMAC over the pod's namespace, the hour, and the text of the alternatives.
 
     <key id>.<hour>.<HMAC-SHA256, hexadecimal>
 

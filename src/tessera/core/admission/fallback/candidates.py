@@ -99,7 +99,7 @@ class Ladder:
         return Candidate(to, kind, kind, self._obstacle(kind, to))
 
     def _obstacle(self, kind: Step, to: str) -> str:
-        """Why it may not be chosen, in words; empty when it may."""
+        """Why it may not be chosen; empty when it may."""
         obstacle = self._forbidden(kind) or self._too_little(to)
         if not obstacle and self.over_quota is not None:
             return self.over_quota(to)
@@ -107,13 +107,13 @@ class Ladder:
 
     def _forbidden(self, kind: Step) -> str:
         policy, constraints = self.policy, self.constraints
-        said, setting = constraints.never, ""
+        reason, setting = constraints.never, ""
         if kind is Step.SMALLER:
             setting = "" if policy.downgrades else "fallback.downgrades: false"
-            said = said or constraints.no_smaller
+            reason = reason or constraints.no_smaller
         elif kind is Step.LARGER:
             setting = "" if policy.upgrades else "fallback.upgrades: false"
-            said = said or constraints.no_larger
+            reason = reason or constraints.no_larger
         elif not policy.whole_gpu:
             setting = "fallback.wholeGPU: false"
         elif not self.usable.whole:
@@ -121,7 +121,7 @@ class Ladder:
         elif kind is Step.WHOLE_GPU and self.need > policy.max_whole_gpus:
             setting = f"fallback.maxWholeGPUs: {policy.max_whole_gpus}"
         if constraints.never or not setting:
-            return f"forbidden: {said}" if said else ""
+            return f"forbidden: {reason}" if reason else ""
         return f"forbidden by {setting}"
 
     def _too_little(self, to: str) -> str:

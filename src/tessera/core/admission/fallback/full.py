@@ -114,7 +114,7 @@ def search_now(search: FallbackSearch, view: ClusterView) -> FallbackSearch:
     free = view.now()
     assert free is not None  # noqa: S101 # else `why_as_missing` says so
     now = search.in_view(free)
-    # what a whole GPU is, all nodes that the pod can use tell, and not only those where one is free
+    # all nodes that the pod can use define what a whole GPU is, and not only those where one is free
     now.usable.whole, now.usable.card_memory_gb = search.usable.whole, search.usable.card_memory_gb
     return now
 

@@ -26,7 +26,7 @@ from tessera.core.admission.fallback.found import (
     free_in_words,
     offered_in_words,
 )
-from tessera.core.admission.fallback.together import MOST_LOOKS, Injecting, Together
+from tessera.core.admission.fallback.together import MOST_COMBINATIONS, Injecting, Together
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.policy import Constraints, FallbackPolicy, counts_dra
 from tessera.core.admission.view.usable import COMING, Usable
@@ -71,9 +71,9 @@ class FallbackSearch:
         self._needs: dict[tuple[str, ...], Number] = {}
         self.work = Work()
         self._placeable = view.for_pod(pod, policy.transient_taints, self.work)
-        self.look_at(view)
+        self.use_view(view)
 
-    def look_at(self, view: ClusterView) -> None:
+    def use_view(self, view: ClusterView) -> None:
         """Search in this view: the same nodes, and what is seen of them."""
         self._view = view
         self._holding: dict[Choice, int] = {}  # where each choice fits that injection goes by
@@ -103,7 +103,7 @@ class FallbackSearch:
         if self._allowance is not None and view.free is not None:
             counting = self._allowance.counting(view.free.admitted(self._pod.namespace))
             other._allowance = counting  # noqa: SLF001 # one like this
-        other.look_at(view)
+        other.use_view(view)
         return other
 
     @cached_property
@@ -187,7 +187,7 @@ class FallbackSearch:
         if beside := self.need((WHOLE_GPU,)):
             asked.append((WHOLE_GPU, _whole(beside)))
         too_many = len(self.asked) > MOST_PROFILES or (
-            self._together is not None and self._together.looks > MOST_LOOKS
+            self._together is not None and self._together.combinations > MOST_COMBINATIONS
         )
         return Unmatched(
             asked=tuple(asked),

@@ -4,7 +4,7 @@ Mild: the least far step first (the worst of a combination counts), then the few
 when what is still to be chosen cannot end there: too few or too many of it can change, none goes so far, or no node has room for it.
 
 A search that takes long first tries, before it follows a branch, whether the rest fits at all. The order does not matter there: such a
-trial begins with the profile that has the fewest options, and takes tens of looks where the search would take thousands. Where the trial takes
+trial begins with the profile that has the fewest options, and takes tens of steps where the search would take thousands. Where the trial takes
 long, too, and few nodes are left, it is worked out for each of them which profiles fit into its resources together.
 """
 
@@ -18,9 +18,9 @@ from tessera.core.admission.fallback.candidates import Candidate, Step
 from tessera.core.admission.limits import Work
 from tessera.core.values import value
 
-MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
-_LOOKS_BEFORE_TRIALS: Final = 300  # most searches have ended by then
-_MOST_TRIED: Final = 5_000  # looks of all trials: some five milliseconds
+MOST_COMBINATIONS: Final = 10_000  # combinations that are tried for one pod: some ten milliseconds
+_COMBINATIONS_BEFORE_TRIALS: Final = 300  # most searches have ended by then
+_MOST_TRIED: Final = 5_000  # steps of all trials: some five milliseconds
 _ONE_TRIAL: Final = 1_000
 _FEW_NODES: Final = 64
 _MOST_FITTING: Final = 500  # sets of profiles that fit into a resource, worked out at once
@@ -66,7 +66,7 @@ class Together:
         injecting: Injecting = NO_RULES,
     ) -> None:
         """`lists`: the candidates of each profile; `room`: the nodes for a resource in place of several profiles."""
-        self.looks = self._tried = self._try_until = 0
+        self.combinations = self._tried = self._try_until = 0
         self._room_of, self._accepts, self._work = room, accepts, work
         self._injecting, self._injected = injecting, ""  # the only resource with a rule that can be chosen
         self._asked = tuple(lists)
@@ -86,7 +86,7 @@ class Together:
         self._chosen: dict[str, str] = {}
 
     def best(self, nodes: int) -> dict[str, str] | None:
-        """What each profile becomes; None when nothing fits, or there is too much to look at."""
+        """What each profile becomes; None when nothing fits, or there are too many combinations."""
         for worst in list(Step)[1:]:
             self._begin(worst)
             self._ahead = self._look_ahead(worst)
@@ -98,7 +98,7 @@ class Together:
                 for changes in range(max(1, first.least), first.most + 1):
                     if self._branch(0, int(worst), changes, 0, fitting):
                         return self._chosen
-        self._work.spend(self.looks)
+        self._work.spend(self.combinations)
         return None
 
     def _nodes_where_profiles_stay(self) -> list[list[int]]:
@@ -140,7 +140,7 @@ class Together:
         if not nodes:
             return False
         if (
-            self.looks >= _LOOKS_BEFORE_TRIALS and place < len(self._asked) - 2
+            self.combinations >= _COMBINATIONS_BEFORE_TRIALS and place < len(self._asked) - 2
         ):  # two are chosen as quickly as tried
             nodes = self._fitting(place, worst, range(changes, changes + 1), nodes)
         return bool(nodes) and self._choose(place, worst, changes, used, nodes)
@@ -163,9 +163,9 @@ class Together:
             highest = max(used, order)
             if highest < worst and not after.reaches:
                 continue
-            if self.looks > MOST_LOOKS:
+            if self.combinations > MOST_COMBINATIONS:
                 return False
-            self.looks += 1
+            self.combinations += 1
             before = self._sources[to]
             narrowed = nodes & self._room(to, before | 1 << place)
             if narrowed:

@@ -83,7 +83,7 @@ class FreeIndex:
             yield
             return
         give_back(node, usage)
-        nodes.freed = freed  # nobody else is offered it
+        nodes.freed = freed  # no other pod is offered it
         try:
             yield
         finally:

@@ -13,7 +13,9 @@ from tessera.core.kubernetes.resources import PODS
 from tessera.core.kubernetes.scheduling import is_passing
 
 _ONE: Final = 10**9  # of a resource, in billionths
-_MAY_BE_UNSAID: Final = STATED_BY_EVERY_NODE | {PODS}  # of these a node that says nothing has any amount
+_UNLIMITED_BY_DEFAULT: Final = STATED_BY_EVERY_NODE | {
+    PODS
+}  # of these a node that says nothing has any amount
 _NOTHING: Final = Column()
 _NO_SUMS: Final[Mapping[str, int]] = {}
 
@@ -74,7 +76,7 @@ class FreeNodes:
         self._touch(name, one)
 
     def remove(self, name: str) -> None:
-        """A node is gone, or has no GPUs any more; nobody has a room there."""
+        """A node is gone, or has no GPUs any more; no pod has a room there."""
         one = self._nodes.pop(name)
         self._stale.discard(name)
         self._move(one, NO_OFFER, _NO_SUMS)
@@ -115,14 +117,14 @@ class FreeNodes:
             resource
             for resource, amount in one.kept.items()
             if resource not in one.lent
-            and (has := one.has.get(resource, _unsaid(resource))) is not None
+            and (has := one.has.get(resource, _default_of(resource))) is not None
             and has < amount + taken.get(resource, 0)
         ]
 
     def left(self, name: str, resource: str) -> int | None:
         """How much of a resource is free on a node, in billionths; None: any amount."""
         one = self._nodes[name]
-        has = one.has.get(resource, _unsaid(resource))
+        has = one.has.get(resource, _default_of(resource))
         if one.shut or has is None or resource in one.lent:
             return 0 if one.shut else has
         return has - self._taken.get(name, _NO_SUMS).get(resource, 0) - one.kept.get(resource, 0)
@@ -136,8 +138,8 @@ class FreeNodes:
             column = others.get(resource)
             if column is not None:
                 having = column.at_least(amount)
-                among &= having | ~column.all if resource in _MAY_BE_UNSAID else having
-            elif resource not in _MAY_BE_UNSAID:
+                among &= having | ~column.all if resource in _UNLIMITED_BY_DEFAULT else having
+            elif resource not in _UNLIMITED_BY_DEFAULT:
                 among &= counts.get(resource, _NOTHING).at_least(-(-amount // _ONE))
             if not among:
                 return None
@@ -197,8 +199,8 @@ def _free_others(one: _FreeNode, taken: Mapping[str, int]) -> Mapping[str, int]:
     }
 
 
-def _unsaid(resource: str) -> int | None:
-    return None if resource in _MAY_BE_UNSAID else 0
+def _default_of(resource: str) -> int | None:
+    return None if resource in _UNLIMITED_BY_DEFAULT else 0
 
 
 def _add(sums: dict[str, int], usage: Usage) -> None:

@@ -1,6 +1,6 @@
 """The nodes by their labels, one column for each label; and by their taints.
 
-The column of a label is made when the first pod looks at it, or before, by who has the time (`Labels.prepare`).
+The column of a label is made when the first pod needs it, or before, in idle time (`Labels.prepare`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -195,7 +195,7 @@ class Labels:
 
 
 class Taints:
-    """The nodes by the taints that can keep a pod away."""
+    """The nodes by the taints that can exclude a pod."""
 
     __slots__ = ("_rows",)
 
@@ -212,7 +212,7 @@ class Taints:
     def excluded(
         self, tolerations: Iterable[Toleration], work: Work, *, placed: bool, transient: tuple[str, ...]
     ) -> int:
-        """The nodes that have a taint which keeps a pod away; `untolerated` says the same of one node."""
+        """The nodes that have a taint which excludes a pod; `untolerated` says the same of one node."""
         found = 0
         by_kind: dict[tuple[str, str], list[Toleration]] = {}
         for one in tolerations if self._rows else ():

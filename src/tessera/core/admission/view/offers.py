@@ -39,7 +39,7 @@ class Offers(ClusterView):
         if before == node:
             if before.ready != node.ready:  # which is no part of an offer, but of what is free
                 self.nodes[node.name] = node
-                self._tell_free(node)
+                self._update_free(node)
             return False
         self.nodes[node.name] = node
         self._move(node.name, before, node)
@@ -70,7 +70,7 @@ class Offers(ClusterView):
         self.free = FreeIndex(self, transient)
         self.version += 1  # by what is free, other decisions are made
         for name in self._bits:
-            self._tell_free(self.nodes[name])
+            self._update_free(self.nodes[name])
         return self.free
 
     def forget_pods(self) -> None:
@@ -159,7 +159,7 @@ class Offers(ClusterView):
         move_columns(self._others, _others(old), _others(new), bit)
         if new is not None:
             self._offered[name] = offer
-            self._tell_free(new)
+            self._update_free(new)
         else:
             del self._offered[name], self._bits[name]
             self._every ^= bit
@@ -167,7 +167,7 @@ class Offers(ClusterView):
             if self.free is not None:
                 self.free.remove_node(name)
 
-    def _tell_free(self, node: Node) -> None:
+    def _update_free(self, node: Node) -> None:
         if self.free is not None and node.name in self._bits:
             offer = self._offered[node.name]
             self.free.put_node(node, self._bits[node.name], offer, _others(node))

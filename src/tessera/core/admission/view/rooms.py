@@ -22,9 +22,9 @@ _AFTER_VERDICT: Final = 2.0
 _WITH_ROOM: Final = 30.0
 _ASKED_AGAIN: Final = 300.0
 # How many are tried at a time, some 10 µs each: before a decision, and once a second. The rest are tried the next time.
-_AT_A_LOOK: Final = 50
+_AT_ONCE: Final = 50
 _AT_LEISURE: Final = 1000
-_MOST_NODES: Final = 64  # whose rooms are looked at to make room for one pod of higher priority
+_MOST_NODES: Final = 64  # whose rooms are examined to make room for one pod of higher priority
 
 Rank = tuple[int, float, str]  # priority (higher first), age, name
 
@@ -77,8 +77,8 @@ class Rooms:
         self._round = 0
         self._queued: dict[
             Usage, dict[Shape, _Group]
-        ] = {}  # the groups in which somebody has no room, by GPUs
-        self._due: list[tuple[float, str]] = []  # when to look at whom, a heap
+        ] = {}  # the groups in which some pod has no room, by GPUs
+        self._due: list[tuple[float, str]] = []  # when to check which pod, a heap
 
     @property
     def kept(self) -> int:
@@ -155,7 +155,7 @@ class Rooms:
             using = [one for one in rooms.values() if any(r in lacking for r, _ in one.group.shape.usage)]
             self._try_again(max(using, key=lambda one: one.rank))
 
-    def settle(self, now: float, most: int = _AT_A_LOOK) -> None:
+    def settle(self, now: float, most: int = _AT_ONCE) -> None:
         """Offer what came free to those without a room, in order; but try no more than so many."""
         for _ in range(most):
             if not self._untried:
@@ -189,7 +189,7 @@ class Rooms:
         heapify(self._untried)
 
     def _is_above_some(self, priority: int) -> bool:
-        """Whether somebody of lower priority has a room; priorities are negative, as in ranks."""
+        """Whether a pod of lower priority has a room; priorities are negative, as in ranks."""
         return bool(self._priorities) and max(self._priorities) > priority
 
     def _find_room(self, holder: RoomHolder, now: float) -> bool:
@@ -211,7 +211,7 @@ class Rooms:
         priority = holder.rank[0]
         if not self._is_above_some(priority):
             return None
-        nodes, looked = self._nodes_of(holder.group), 0
+        nodes, examined = self._nodes_of(holder.group), 0
         for name, rooms in self._on.items():
             lower = sorted(one.rank for one in rooms.values() if one.rank[0] > priority)
             if not lower or not self._nodes.bit(name) & nodes:
@@ -220,8 +220,8 @@ class Rooms:
                 while lower and not self._would_fit(name, holder, []):
                     self._try_again(rooms[lower.pop()[2]])
                 return name
-            looked += 1
-            if looked == _MOST_NODES:
+            examined += 1
+            if examined == _MOST_NODES:
                 break
         return None
 

@@ -58,10 +58,10 @@ class ClusterView:
         self._labels = Labels()
         self._taints = Taints()
         self._others: dict[str, Column] = {}  # resources that fallback does not look at
-        self.free: FreeIndex | None = None  # None: nobody follows pods
+        self.free: FreeIndex | None = None  # None: pods are not followed
 
     def now(self) -> Self | None:
-        """The same cluster with what is free in it at this moment, in place of what is allocatable; None where nobody knows."""
+        """The same cluster with what is free in it at this moment, in place of what is allocatable; None where it is not known."""
         free = self.free
         if free is None:
             return None

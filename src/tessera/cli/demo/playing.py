@@ -1,4 +1,4 @@
-"""The stories of `tessera demo`, told at the terminal; with `--serve` on the dashboard too, and the cluster after them."""
+"""The stories of `tessera demo`, played at the terminal; with `--serve` on the dashboard too, and the cluster after them."""
 
 import asyncio
 import shutil
@@ -14,7 +14,7 @@ import click
 
 from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.output import Style, echo
-from tessera.cli.demo.narrator import heading, tell
+from tessera.cli.demo.narrator import heading, narrate
 from tessera.cli.why.pods import explained
 from tessera.dashboard.board import Board
 from tessera.dashboard.reasons import asking
@@ -48,13 +48,13 @@ class Pauses:
     pause: bool  # until Enter is pressed
 
 
-async def tell_demo(stories: list[Story], pace: Pauses) -> int:
-    """Tell stories on a cluster of their own; the exit code."""
+async def play_demo(stories: list[Story], pace: Pauses) -> int:
+    """Play stories on a cluster of their own; the exit code."""
     async with (
         embedded(known_nodes(), config.parse(CONFIGURATION)) as cluster,
         cluster.client() as client,
     ):
-        return await _tell_all(stories, Stage(client, cluster), pace)
+        return await _play_all(stories, Stage(client, cluster), pace)
 
 
 async def serve_demo(stories: list[Story], pace: Pauses, port: int, own: dict[str, NodeSpec] | None) -> int:
@@ -82,7 +82,7 @@ async def serve_demo(stories: list[Story], pace: Pauses, port: int, own: dict[st
         click.echo(f"{bold(url)}  shows the cluster\n")
         stage = Stage(client, cluster)
         if stories:
-            await _tell_all(stories, stage, pace)
+            await _play_all(stories, stage, pace)
         await cluster.have(tuple(own or nodes))
         await _equipped(cluster, stage)
         for pod in () if own else SOME_PODS:
@@ -104,13 +104,13 @@ async def _equipped(cluster: EmbeddedCluster, stage: Stage) -> None:
     await cluster.settled()
 
 
-async def _tell_all(stories: list[Story], stage: Stage, pace: Pauses) -> int:
+async def _play_all(stories: list[Story], stage: Stage, pace: Pauses) -> int:
     style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
     began = time.monotonic()
     echo([*textwrap.wrap(_OPENING, width), ""])
     good = 0
     for number, story in enumerate(stories):
-        good += await _tell(story, stage, pace, style, width)
+        good += await _play(story, stage, pace, style, width)
         if number + 1 < len(stories):
             await _wait(pace, style)
     last = f"{good} of {len(stories)} stories ended as expected, in {time.monotonic() - began:.0f} s."
@@ -118,14 +118,14 @@ async def _tell_all(stories: list[Story], stage: Stage, pace: Pauses) -> int:
     return 0 if good == len(stories) else 1
 
 
-async def _tell(story: Story, stage: Stage, pace: Pauses, style: Style, width: int) -> bool:
+async def _play(story: Story, stage: Stage, pace: Pauses, style: Style, width: int) -> bool:
     echo(heading(story, style, width))
     right, first = True, True
     async with aclosing(story.play(stage)) as scenes:
         async for _, scene in scenes:
             if isinstance(scene, NodesCame) and not first:
                 click.echo()  # another cluster
-            echo(tell(scene, style, width))
+            echo(narrate(scene, style, width))
             right, first = right and not scene.wrong, False
             await asyncio.sleep(pace.step)
     echo([style.good("  ✓ as expected") if right else style.bad("  ✗ not as expected"), ""])
