@@ -77,7 +77,7 @@ async def test_it_stands_still_for_who_reads_it_in_a_thread():
             cluster.now()
             before = report(inventory)
             cluster.changed.clear()
-            cluster.stand_still()
+            cluster.pause()
             store.delete(PODS, "waits", "default")
             last = {"pods": store.version}
             store.delete(NODES, "v100")

@@ -97,7 +97,7 @@ def test_what_is_observed(document, answer):
         (operator_node("n", {"3g.40gb": 6}, "gone"), 'its cards are not cut alike, and counts do not tell which card is which; ConfigMap gpu-operator/default-mig-parted-config has no configuration "gone" (it has 6 × 3g.40gb on 8 cards)'),
         (operator_node("n", {"gpu": 8}, "all-disabled", **{"mig.strategy": "none"}), (MANAGER, {"gpu": 8}, True)),
         # one such node must not keep any command from the others
-        (operator_node("n", {}, "all-balanced", cards="", **{"mig.strategy": "single"}), f"{LABELLED}; all-balanced does not tell how many cards there are"),
+        (operator_node("n", {}, "all-balanced", cards="", **{"mig.strategy": "single"}), f"{LABELLED}; all-balanced does not say how many cards there are"),
         (operator_node("n", {}, "mine", cards="", **{"mig.strategy": "single"}), f"{LABELLED}; mine does not fit: MIG strategy single: all cards must have MIG on, or all off; use strategy mixed"),
         (operator_node("n", {"3g.40gb": 3}, "mine", cards=2), "its cards are not cut alike, and counts do not tell which card is which; mine does not fit: cards 2-7: not there; the node has cards 0-1 (it has 3 × 3g.40gb on 2 cards)"),
     ],
@@ -131,7 +131,7 @@ CUT = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
         # the labels count slices: the configuration tells how many cards have them
         (operator_node("n", {"gpu": 56}, "all-1g.10gb", CUT, 56, **SINGLE), (MANAGER, {"7×1g.10gb": 8}, True)),
         (operator_node("n", {"gpu": 56}, "all-balanced", CUT, 56, **SINGLE), "nothing says how many cards have its slices; all-balanced does not fit: MIG strategy single: one profile on all cards, not 1g.10gb and 2g.20gb and 3g.40gb; use strategy mixed"),
-        (operator_node("n", {"gpu": 50}, "all-1g.10gb", CUT, 50, **SINGLE), "nothing says how many cards have its slices; all-1g.10gb does not tell how many cards there are"),
+        (operator_node("n", {"gpu": 50}, "all-1g.10gb", CUT, 50, **SINGLE), "nothing says how many cards have its slices; all-1g.10gb does not say how many cards there are"),
         (operator_node("n", {"gpu": 56}, "", CUT, 56, **SINGLE), "nothing says how many cards have its slices"),
         (operator_node("n", {}, "", "NVIDIA-A100-SXM4-80GB-MIG-INVALID", 0, **SINGLE), "its cards are not cut alike, which the MIG strategy single does not allow"),
     ],

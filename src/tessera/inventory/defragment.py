@@ -97,7 +97,7 @@ def _bundled(
 ) -> Iterator[tuple[int, HeldCard]]:
     """Cards that are cut only as a whole, of which is not known who is on them, by number: free ones, and those that many pods may be on.
 
-    A card on which something is held by nobody that could end is left out.
+    A card on which something is held that no pod's end would free is left out.
     """
     slots = layout.slots(strategy)
     on: list[set[str]] = [set() for _ in layout.cards]  # the resources of each card of which pods hold some
@@ -105,7 +105,7 @@ def _bundled(
         for slot in some if used.get(resource) else ():
             on[slot.card].add(resource)
     if used.keys() - slots.keys() and any(used[resource] for resource in used.keys() - slots.keys()):
-        on = [{*used} for _ in layout.cards]  # of what the layout does not tell, any card may have some
+        on = [{*used} for _ in layout.cards]  # of what the layout does not have, any card may have some
     for resources, pods_ in _together(on, pods):
         numbers = [number for number, one in enumerate(on) if one & resources]
         profiles = {p: r for r in resources if (p := MigProfile.of_resource(r)) and r in slots}

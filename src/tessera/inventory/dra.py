@@ -60,7 +60,7 @@ class DraInventory:
         self.unseen = ""  # why it is not known what DRA has
 
     def follow(self, changed: Callable[[], object], reread: Callable[[], object]) -> None:
-        """Tell `changed` of every change from now on, and `reread` when slices must be read again."""
+        """Call `changed` at every change from now on, and `reread` when slices must be read again."""
         self._changed, self._reread = changed, reread
 
     def _note(self, *, slices: bool = False) -> None:
@@ -93,7 +93,7 @@ class DraInventory:
         return found
 
     def holders(self) -> dict[str, dict[str, ClaimedDevice]]:
-        """Node → device → who holds it, of the devices that claims hold; also while their driver is away, and its slices with it."""
+        """Node → device → who holds it, of the devices that claims hold; also while their driver is unavailable, and its slices with it."""
         if self._holders is None:
             found: dict[str, dict[str, ClaimedDevice]] = {}
             for claim, pool, device, resources in self._claimed():

@@ -41,7 +41,7 @@ class FollowedInventory:
         }
         self.sinks = {resource: self._in_time(sink) for resource, sink in sinks.items()}
         self.follower = Follower(client, self.sinks)
-        # when classes look at more than the slices were read for, slices are read again
+        # when classes read more than the slices were read for, slices are read again
         inventory.dra.follow(self._dra_changed, partial(self.follower.relist, RESOURCE_SLICES))
 
     @property
@@ -49,7 +49,7 @@ class FollowedInventory:
         """Why the inventory may be out of date; empty: it is not."""
         return self.follower.stale()
 
-    def stand_still(self) -> None:
+    def pause(self) -> None:
         """Let nothing change the inventory, for who reads it in another thread: what the watches bring waits until `catch_up`."""
         self._later = []
 
@@ -60,7 +60,7 @@ class FollowedInventory:
             take()
 
     def _in_time(self, sink: Sink[Any]) -> Sink[Any]:
-        """The same, which waits while the inventory stands still."""
+        """The same, which waits while the inventory is paused."""
 
         def taken(take: Callable[[Any], object]) -> Callable[[Any], object]:
             def when_it_may(given: Any) -> None:
@@ -81,7 +81,7 @@ class FollowedInventory:
         self._inventory.pods[:] = [one for one in self._pods.values() if self._inventory.holds(one)]
 
     def _dra_changed(self) -> None:
-        self._dra_is_old = True  # it concerns many nodes: worked out when it is looked at
+        self._dra_is_old = True  # it concerns many nodes: worked out when it is needed
         self.changed.set()
 
     def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:

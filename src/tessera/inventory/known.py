@@ -2,7 +2,7 @@
 
 What a node reports (`run.ai/mig-mapping`) goes before what its annotation wishes. Else its devices are counted: in its capacity, and in
 the labels of GPU Feature Discovery; where these differ, nothing is known. The configuration that the label `nvidia.com/mig.config`
-names tells which card has what, where it makes just these devices. Without it counts are enough where they leave only one way.
+names shows which card has what, where it makes just these devices. Without it counts are enough where they leave only one way.
 A card is whole only if that is proven: the node has so many whole GPUs, or its configuration switches MIG off.
 """
 
@@ -42,7 +42,7 @@ def known_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None = None) -> 
     if gpus.mapping is not None:
         return _described(gpus)  # which names devices: no two nodes have the same
     if gpus.layout is not None and not gpus.by_mig_manager:
-        return _wished(gpus.layout, gpus.product, gpus.cards)
+        return _annotated(gpus.layout, gpus.product, gpus.cards)
     return _observed(replace(gpus, name="", reason="", layout=None, in_use=None), mig_manager)
 
 
@@ -57,13 +57,13 @@ def _described(gpus: GpuNode) -> KnownLayout | UnknownLayout:
 
 
 @lru_cache(maxsize=1024)
-def _wished(layout: str, product: Product, cards: int | None) -> KnownLayout | UnknownLayout:
+def _annotated(layout: str, product: Product, cards: int | None) -> KnownLayout | UnknownLayout:
     """The same text means the same layout on nodes that are alike."""
     return _described(GpuNode("", "", product, cards, layout, Strategy.MIXED))
 
 
 class _NotKnown(InvalidInput):
-    """What a node says about its devices does not tell how its cards are cut."""
+    """What a node says about its devices does not show how its cards are cut."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -78,7 +78,7 @@ class _Seen:
     counts: Profiles
     whole: int | None  # cards with MIG off; None: their number is not known
     exact: bool = (
-        True  # extra engines are told apart, as GPU Feature Discovery does; NVIDIA's device plugin may not
+        True  # extra engines are distinguished, as GPU Feature Discovery does; NVIDIA's device plugin may not
     )
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ def _observed(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> KnownLayou
 
 
 def _seen(gpus: GpuNode) -> _Seen | None:
-    """The devices that a node's capacity and labels agree on; None where neither tells of any."""
+    """The devices that a node's capacity and labels agree on; None where neither has any."""
     labelled, offered = dict(gpus.labelled), dict(gpus.offered)
     if gpus.strategy is Strategy.NONE:
         return None
@@ -167,7 +167,7 @@ def _configured(
         return UnknownLayout(f"{config} has no entry for {product.name}")
     cards = gpus.cards or _cards_of(entries, seen)
     if not cards:
-        return UnknownLayout(f"{config} does not tell how many cards there are")
+        return UnknownLayout(f"{config} does not say how many cards there are")
     silent = [n for n in range(cards) if not any(entry.concerns(n, product) for entry in entries)]
     # mig-parted leaves cards alone that no entry is for, and of a product's boards it may be for some only
     sure = all(not entry.device_filter or {*product.pci_ids} <= {*entry.device_filter} for entry in entries)
@@ -189,8 +189,8 @@ def desired_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeL
         )
     if gpus.layout is None or gpus.product is None:
         return UnknownLayout("nothing says how its cards are to be cut")
-    wished = _wished(gpus.layout, gpus.product, gpus.cards)
-    return wished.layout if isinstance(wished, KnownLayout) else wished
+    annotated = _annotated(gpus.layout, gpus.product, gpus.cards)
+    return annotated.layout if isinstance(annotated, KnownLayout) else annotated
 
 
 @lru_cache(maxsize=1024)
@@ -200,7 +200,7 @@ def _desired(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeLayout 
 
 
 def _cards_of(entries: Sequence[LayoutEntry], seen: _Seen | None) -> int:
-    """How many cards a node has whose labels count slices; 0 where the configuration does not tell."""
+    """How many cards a node has whose labels count slices; 0 where the configuration does not say."""
     each = {len(entry.wishes) for entry in entries}
     total = sum(number for _, number in seen.counts) if seen else 0
     if any(entry.cards is None for entry in entries):
@@ -277,10 +277,10 @@ def _words(counts: Profiles, whole: int | None) -> str:
 
 
 def _differ(offered: Mapping[str, int], labelled: Mapping[str, int]) -> _NotKnown:
-    has, says = (
+    has, labels = (
         counts_in_words((short(name), n) for name, n in some.items()) or "none"
         for some in (offered, labelled)
     )
     return _NotKnown(
-        f"its capacity and the {LayoutSource.DISCOVERY} differ", f"it has {has}, they say {says}"
+        f"its capacity and the {LayoutSource.DISCOVERY} differ", f"it has {has}, they say {labels}"
     )

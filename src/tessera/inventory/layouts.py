@@ -99,7 +99,7 @@ class Unreadable:
 
     where: str
     reason: str
-    unknown: UnknownLayout | None = None  # no annotation describes the cards, and no other source tells
+    unknown: UnknownLayout | None = None  # no annotation describes the cards, and no other source does
 
 
 def node_layouts(
@@ -113,7 +113,7 @@ def node_layouts(
 ) -> list[Source | Unreadable]:
     """The layouts of nodes that describe how their cards are cut, or should be; with what is used, also of those cut on demand.
 
-    `every`: also of nodes whose layout only other sources tell. What the caller says about the cards has precedence over what a
+    `every`: also of nodes whose layout only other sources describe. What the caller says about the cards has precedence over what a
     node says.
     """
     claimed = inventory.dra.holders()

@@ -25,7 +25,7 @@ _POLICIES: Final = path_of("nvidia.com/v1", "clusterpolicies")
 
 
 async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
-    """The configurations that mig-manager has; None where there is no ClusterPolicy. What may not be read is said as an error."""
+    """The configurations that mig-manager has; None where there is no ClusterPolicy. What may not be read is reported as an error."""
     try:
         policies = decode_policies(await client.get(_POLICIES)).items
     except ApiError as error:

@@ -77,7 +77,7 @@ class Pending:
     ) -> None:
         """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now.
 
-        `for_running`: free devices stay for pods that fell back and run. `memory`: for who asks again and again. `bound`: which groups are looked at.
+        `for_running`: free devices stay for pods that fell back and run. `memory`: for who asks again and again. `bound`: which groups are considered.
         """
         self.demand: Demand = demand_of(inventory.pods, since, inventory.rejected.found)
         self._inventory = inventory
@@ -89,9 +89,11 @@ class Pending:
             _room(one, self._facts[name].free, coming.get(name)) for name, one in self._nodes.items()
         ]
         groups = groups_of(inventory.pods, since, inventory.rejected.found)
-        looked_at = bound(groups)
-        self.not_looked_at = sum(len(one.names) for one in groups) - sum(len(one.names) for one in looked_at)
-        self.waiting: WaitingGroups = sort_out(looked_at, self._rooms, for_running=for_running)
+        considered = bound(groups)
+        self.not_considered = sum(len(one.names) for one in groups) - sum(
+            len(one.names) for one in considered
+        )
+        self.waiting: WaitingGroups = sort_out(considered, self._rooms, for_running=for_running)
 
     @property
     def mig_manager(self) -> MigManagerConfig | None:

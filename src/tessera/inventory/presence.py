@@ -148,8 +148,8 @@ def drivers_of(
 
 def _unready(part: str, pod: PodIn, now: float) -> Presence:
     why, command = why_not_ready(pod, pod.metadata.namespace)
-    told, since = f"pod {pod.metadata.name}: {why}", pod.status.condition("Ready").since
-    return Presence(part, told, since, f"{part} runs again", command, starting(pod, now))
+    reason, since = f"pod {pod.metadata.name}: {why}", pod.status.condition("Ready").since
+    return Presence(part, reason, since, f"{part} runs again", command, starting(pod, now))
 
 
 # Pods of a part

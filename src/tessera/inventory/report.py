@@ -117,7 +117,7 @@ def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str,
 
 
 def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
-    """Who holds something on the nodes that were looked at, and who waits."""
+    """Which pods hold something on these nodes, and which wait."""
     by_claims = inventory.dra.held_by_pods() if any(use.claim and use.node for use in inventory.pods) else {}
     found = (
         replace(use, amounts=_some(held_amounts(use, by_claims.get(Key(use.namespace, use.name))), shown))
@@ -134,8 +134,10 @@ def held_amounts(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str,
     """What a pod takes. For a converted pod with a node, the devices that its claim holds count, not its annotations."""
     if use.alternatives is None or not use.node or not devices:
         return use.amounts
-    said = use.alternatives.devices(dict(recorded(use.record)))
-    amounts = {resource: amount for resource, amount in use.amounts.items() if resource not in said}
+    recorded_devices = use.alternatives.devices(dict(recorded(use.record)))
+    amounts = {
+        resource: amount for resource, amount in use.amounts.items() if resource not in recorded_devices
+    }
     return {**amounts, **{resource: Quantity(Fraction(number)) for resource, number in devices.items()}}
 
 

@@ -85,7 +85,7 @@ def situation(
         tuple(wants_of(pending.waiting, inventory, most)),
         cards,
         {name: reason for reason, names in found.without.items() for name in names},
-        "; ".join(_unseen(inventory, pending.not_looked_at)),
+        "; ".join(_unseen(inventory, pending.not_considered)),
         {name: dict(_used(inventory, name, most)) for name in cards},
     )
 

@@ -41,7 +41,7 @@ def as_created(pod: dict[str, Any]) -> dict[str, Any]:
     marked = annotations.pop(MARK_ANNOTATION, None) is not None
     replaced = [name for name in (RECORD_ANNOTATION, ASKED_ANNOTATION) if name in annotations]
     found = {**pod, "spec": spec}
-    if replaced and converted is None:  # else the record tells what the scheduler chose
+    if replaced and converted is None:  # else the record shows what the scheduler chose
         read = pod_of(decode_lean_pod(msgspec.json.encode(pod)))
         edits = difference(read, record.undone(read))
         found = patch.apply(found, patch.build(edits, found))

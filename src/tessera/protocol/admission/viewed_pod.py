@@ -179,7 +179,7 @@ def origin_of(namespace: str, owners: bytes, name: str) -> Origin:
     """By what a pod is known, from its owner references and its generateName, or else its name."""
     try:
         owner = owner_of(_raw(owners))
-    except InvalidInput:  # the API server took them, so somebody else reads them
+    except InvalidInput:  # the API server took them, so another controller reads them
         owner = None
     return Origin(namespace, owner.uid if owner else "", name)
 

@@ -181,7 +181,7 @@ def map_of(key: ValueType[str], kind: ValueType[_T]) -> ValueType[dict[str, _T]]
             errors.add(path, f"{shown(value)} is not a map")
             return {}
         named = [(name, one, join(path, str(name))) for name, one in value.items()]
-        # a bad name stays as it is, so that what is wrong below it is told with its path
+        # a bad name stays as it is, so that what is wrong below it is reported with its path
         return {
             key.read(name, at, errors) or str(name): kind.read(one, at, errors) for name, one, at in named
         }

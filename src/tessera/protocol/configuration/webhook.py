@@ -39,7 +39,7 @@ _SERVER: Final = record(
     ),
 )
 
-# the other file's fields: an operator who mixes the two up is told where they belong
+# the other file's fields: an operator who mixes the two up learns where they belong
 _OF_DEVICES: Final = ("handover", "faultFile", "evictUnhealthy", "static", "simulated", "nvml")
 
 DOCUMENT: Final = record(

@@ -5,7 +5,7 @@ from weakref import WeakValueDictionary
 
 from tessera.core.dra.slices import Attribute, Kind
 
-# Kinds of devices that are told apart. A cluster has dozens; thousands come from a class that looks at what each device
+# Kinds of devices that are distinguished. A cluster has dozens; thousands come from a class that looks at what each device
 # has for itself, such as its UUID, and each costs an evaluation of every class (some 50 µs). Beyond it what varies most is
 # no longer kept: classes that look at that count such devices as selected, all others select as before.
 MOST_KINDS: Final = 4096
@@ -56,7 +56,7 @@ def _without(kind: Kind, names: frozenset[str]) -> Kind:
 
 
 def _most_varied(kinds: list[Kind]) -> frozenset[str]:
-    """What makes kinds many: without it, at most half as many as are told apart are left."""
+    """What makes kinds many: without it, at most half as many kinds are left."""
     values: dict[str, set[Attribute]] = {}
     for kind in kinds:
         for one in (*kind.attributes, *kind.capacity):

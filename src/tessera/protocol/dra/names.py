@@ -63,7 +63,7 @@ class Ambiguous(Exception):
     """The expression both goes over the domains of a device and asks whether there is one."""
 
 
-def looked_at(tree: "Expr") -> Names:
+def names_read_by(tree: "Expr") -> Names:
     walk = _Walk()
     walk.plainly((tree,), {"device": _Level.DEVICE})
     if walk.counted and walk.asked:

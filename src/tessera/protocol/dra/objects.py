@@ -40,8 +40,8 @@ from tessera.protocol.kubernetes.dra import (
     decode_slice,
 )
 
-# Effects of a taint that keep claims without tolerations away, and those that extended resources become have none
-_KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
+# Effects of a taint that exclude claims without tolerations, and those that extended resources become have none
+_EXCLUDING: Final = ("NoSchedule", "NoExecute")
 _NO_NAMES: Final = Names()
 
 
@@ -59,7 +59,7 @@ def read_class(raw: bytes) -> DeviceClass:
     return class_of(decode_class(raw))
 
 
-_Alike = tuple[Kind, tuple[tuple[str, Counters], ...], Where]  # all that tells devices of a slice apart
+_Alike = tuple[Kind, tuple[tuple[str, Counters], ...], Where]  # all that distinguishes devices of a slice
 
 
 class SliceReader:
@@ -132,7 +132,7 @@ class SliceReader:
     def _devices(self, spec: SliceSpec) -> Iterator[tuple[_Alike, bool]]:
         """The devices, and whether a claim can have them; others matter to what a pool is, where they say a place or counters."""
         for one in spec.devices or ():
-            is_free = not any(taint.effect in _KEEP_AWAY for taint in one.taints or ())
+            is_free = not any(taint.effect in _EXCLUDING for taint in one.taints or ())
             if not (is_free or spec.per_device_node_selection or one.consumes_counters):
                 continue
             consumes = tuple(

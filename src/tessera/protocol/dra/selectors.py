@@ -6,7 +6,7 @@ gives its syntax tree, ends a loop after 10,000 rounds by itself, and evaluates 
 It costs 50 MB of disk, and 10 MB of memory, where a class is there: until then it is not imported.
 
 Kubernetes' own functions for quantities and versions are in `values`. Whatever else cannot be evaluated (a newer function, an
-attribute that a device lacks) is unknown, and an unknown counts as selected: no pod is turned away for it. Compared with
+attribute that a device lacks) is unknown, and an unknown counts as selected: no pod is rejected for it. Compared with
 the scheduler's own code (k8s.io/dynamic-resource-allocation 0.36.3): 230 written expressions on 4 devices and 24,000 random ones on 6. None
 that it can evaluate came out another way, but for three that rest on the order of a map or compare maps with versions in them.
 Not here are `find`, `findAll`, `sum`, `min`, `max`, `isSorted`, lists' `indexOf` and `includes`, and addresses, URLs and formats.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tessera.core.dra.slices import Attribute, DeviceClass, Kind
 from tessera.core.errors import InvalidInput
 from tessera.core.text import escaped
-from tessera.protocol.dra.names import Ambiguous, Names, looked_at
+from tessera.protocol.dra.names import Ambiguous, Names, names_read_by
 from tessera.protocol.dra.values import FUNCTIONS, Value, quantity_value, version_value
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LONGEST: Final = 10 * 1024  # characters: what the API server accepts (CELSelectorExpressionMaxLength)
 # CEL's own, of those that Kubernetes has (k8s.io/apiserver/pkg/cel/environment, base.go)
 _LIBRARIES: Final = ("bindings", "lists", "optional", "sets", "strings", "two-var-comprehensions")
-_MOST_SAID: Final = 200  # characters of an error
+_LONGEST_ERROR: Final = 200  # characters of an error
 
 
 # what the binding raises: for CEL's own errors, for values that Python has not, and for what C++ throws
@@ -86,20 +86,20 @@ def _compiled(text: str) -> "_Compiled | str":
         # not checked: a function that is not known here is an error where it is reached, and not for other drivers' devices
         program = _environment().compile(text, disable_check=True)
         tree = ParsedExpr.FromString(AnyMessage.FromString(program.serialize()).value).expr
-        return _Compiled(program, looked_at(tree))
+        return _Compiled(program, names_read_by(tree))
     except (*_ERRORS, DecodeError, Ambiguous) as error:
-        return _said(error)
+        return _error_text(error)
 
 
 def _evaluated(one: _Compiled, kind: Kind) -> bool | str:
     """Whether an expression holds for a kind; why not, where that cannot be said."""
     if not kind.known or one.names.touch(kind.lacks):
-        return "the devices are of too many kinds to tell apart"
+        return "the devices are of too many kinds to distinguish"
     try:
         value = one.program.eval(data={"device": _device(kind, one.names)}).value()
     except _ERRORS as error:
-        return _said(error)
-    return value if isinstance(value, bool) else _said(value)
+        return _error_text(error)
+    return value if isinstance(value, bool) else _error_text(value)
 
 
 def _device(kind: Kind, names: Names) -> dict[str, Value]:
@@ -169,5 +169,5 @@ def _environment() -> "cel.Env":
     )
 
 
-def _said(error: object) -> str:
-    return escaped(" ".join(str(error).split()), _MOST_SAID)
+def _error_text(error: object) -> str:
+    return escaped(" ".join(str(error).split()), _LONGEST_ERROR)

@@ -79,7 +79,7 @@ class DeviceCondition:
 
 
 def plugin_info(driver: str, endpoint: str) -> registration.PluginInfo:
-    """What the kubelet is told when it finds the registration socket."""
+    """The answer to the kubelet when it finds the registration socket."""
     return registration.PluginInfo(
         type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=_SUPPORTED
     )

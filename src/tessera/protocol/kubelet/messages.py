@@ -70,7 +70,7 @@ def options() -> v1beta1.DevicePluginOptions:
 
 
 def register_request(resource: str, endpoint: str) -> v1beta1.RegisterRequest:
-    """Tell the kubelet that `resource` is served on the socket of that base name."""
+    """Register at the kubelet: `resource` is served on the socket of that base name."""
     return v1beta1.RegisterRequest(
         version=VERSION, endpoint=endpoint, resource_name=resource, options=options()
     )

@@ -167,8 +167,8 @@ class Workload(Part):
     @property
     def wanted(self) -> int:
         """How many pods it wants; a workload that does not say wants one."""
-        said = (self.status.desired_number_scheduled, self.spec.replicas, self.spec.parallelism)
-        return next((number for number in said if number is not None), 1)
+        counts = (self.status.desired_number_scheduled, self.spec.replicas, self.spec.parallelism)
+        return next((number for number in counts if number is not None), 1)
 
     @property
     def missing(self) -> int:

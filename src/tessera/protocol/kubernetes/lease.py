@@ -50,7 +50,7 @@ class Lease:
         """A Lease from its JSON."""
         one = _decode(raw)
         spec = one.spec
-        said = (one.metadata.annotations or {}).get(RECONCILERS_ANNOTATION)
+        runs = (one.metadata.annotations or {}).get(RECONCILERS_ANNOTATION)
         return cls(
             one.metadata.name,
             one.metadata.resource_version,
@@ -59,7 +59,7 @@ class Lease:
             spec.acquire_time,
             spec.renew_time,
             spec.lease_transitions,
-            None if said is None else tuple(filter(None, said.split(","))),
+            None if runs is None else tuple(filter(None, runs.split(","))),
         )
 
     @property
@@ -75,12 +75,12 @@ class Lease:
         """The Lease as JSON; with its version, a write fails when another was first."""
         version = {"resourceVersion": self.version} if self.version else {}
         runs = self.reconcilers
-        said = {} if runs is None else {"annotations": {RECONCILERS_ANNOTATION: ",".join(runs)}}
+        annotations = {} if runs is None else {"annotations": {RECONCILERS_ANNOTATION: ",".join(runs)}}
         spec = _SpecIn(self.holder, self.seconds, self.acquired, self.renewed, self.transitions)
         return {
             "apiVersion": API_VERSION,
             "kind": "Lease",
-            "metadata": {"name": self.name, "namespace": namespace, **version, **said},
+            "metadata": {"name": self.name, "namespace": namespace, **version, **annotations},
             "spec": msgspec.to_builtins(spec),
         }
 

@@ -207,8 +207,8 @@ def pod_in_effect(one: PodIn, keep: Keep | None = None) -> Pod:
         """What counts of a container, or of the pod as a whole, while it is resized."""
         there = actual.resources.requests if actual.resources else None
         has = amounts_of(there, f"{where}: resources.requests", keep)
-        promised = amounts_of(actual.allocated_resources, f"{where}: allocatedResources", keep)
-        return in_effect(requests, has, promised, infeasible=infeasible)
+        allocated = amounts_of(actual.allocated_resources, f"{where}: allocatedResources", keep)
+        return in_effect(requests, has, allocated, infeasible=infeasible)
 
     def container(given: ContainerIn, where: str, *, init: bool) -> Container:
         read, actual = container_of(given, where, keep), known.get(given.name)

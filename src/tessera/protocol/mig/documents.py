@@ -36,7 +36,7 @@ CONFIG_STATE: Final = LAYOUT_STATE_LABEL  # the node label that says what became
 SELECTED: Final = "selected"  # what run.ai calls the one configuration in an annotation
 
 MOST_BYTES: Final = 256 * 1024  # all annotations of an object together: the API server's limit
-_MOST_ERRORS: Final = 20  # more than a person mends in one go
+_MOST_ERRORS: Final = 20  # more than a person repairs in one go
 
 
 Configs = Mapping[str, tuple[LayoutEntry, ...]]

@@ -1,7 +1,7 @@
 """mig-manager's file with configurations added and removed, the rest of its text as it stands.
 
 The text is edited line by line, so that comments stay. What comes out is read again: where it does not mean what it should (a document
-in flow style, anchors), the whole document is written anew, which loses its comments.
+in flow style, anchors), the whole document is written again, which loses its comments.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The status of a MigLayout for those who show it: how far it is, and why. What nobody wrote is empty."""
+"""The status of a MigLayout for those who show it: how far it is, and why. What is not written is empty."""
 
 from collections.abc import Mapping
 from typing import Any

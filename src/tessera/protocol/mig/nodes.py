@@ -124,7 +124,7 @@ _managed: Final = decoder(_ManagedNode)
 
 
 def state_since(raw: bytes) -> float | None:
-    """Since when a node has the state of its layout, as Unix time: who wrote it wrote nothing else later; None: it is not told."""
+    """Since when a node has the state of its layout, as Unix time: the client that wrote it wrote nothing else later; None: it is not known."""
     written = f'"f:{CONFIG_STATE}"'.encode()
     by = (one for one in _managed(raw).metadata.managed_fields or () if written in bytes(one.fields_v1))
     return max((at for one in by if (at := seconds(one.time)) is not None), default=None)
@@ -187,7 +187,7 @@ _product: Final = lru_cache(maxsize=1024)(find_product)  # thousands of nodes sa
 
 
 def present_layout(node: GpuNode) -> NodeLayout | None:
-    """How a node's cards are cut: as it says they are, else as its annotation wishes; None when nothing tells.
+    """How a node's cards are cut: as it says they are, else as its annotation wants it; None when neither is there.
 
     While a layout is pending, devices that stay for their pods are part of it, and what waits for them is not.
 
@@ -230,7 +230,7 @@ def _number(text: str | None, most: int) -> int | None:
 
 
 def gpu_labels(layout: NodeLayout, strategy: Strategy) -> dict[str, str]:
-    """The labels of a node with this layout; only the first card's product is told, as GPU feature discovery does."""
+    """The labels of a node with this layout; only the first card's product is published, as GPU feature discovery does."""
     if not layout.cards:
         return {}
     product = layout.cards[0].product
@@ -280,7 +280,7 @@ class MappedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
 def mapping_of(
     layout: NodeLayout, node: str, leaving: Collection[str] = ()
 ) -> dict[int, tuple[MappedDevice, ...]]:
-    """The mapping that tells what there is on a simulated node: its layout, as far as devices that leave have room for it.
+    """The mapping of what there is on a simulated node: its layout, as far as devices that leave have room for it.
 
     `leaving` are the ids of devices of an earlier layout. Cards that are whole GPUs are left out: those with MIG off,
     and those that a pod still has whole.

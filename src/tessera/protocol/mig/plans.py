@@ -6,7 +6,7 @@ cards: [{node: gpu-0, card: 0, product: NVIDIA A100-80GB, migEnabled: true, devi
          present: {migEnabled: true, devices: […]}}]
 ```
 
-A card without `present` stays as it is. Cards of nodes that are not among `nodes` are only told of: they stay, they are of no node, or it is
+A card without `present` stays as it is. Cards of nodes that are not among `nodes` are only listed: they stay, they are of no node, or it is
 not known how they are cut now (`present: null`). The document says more (the demand, what is served, sentences), which is for people and scripts.
 """
 
@@ -77,7 +77,7 @@ def node_document(change: NodeChange) -> dict[str, Any]:
 def card_document(
     number: int, card: CardLayout, present: CardLayout | None, stays: Iterable[Any] = (), node: str = ""
 ) -> dict[str, Any]:
-    """One of the document's `cards`; of a node `present` tells how it is cut now, where that differs or is not known."""
+    """One of the document's `cards`; of a node `present` shows how it is cut now, where that differs or is not known."""
     kept = set(stays)
     return {
         **({"node": node} if node else {}),

@@ -121,7 +121,7 @@ class DemandFollower:
             without = closed(every)
             return situation(inventory, wall, coming=coming(every), left=left, without=without, memory=memory)
 
-        followed.stand_still()
+        followed.pause()
         try:
             return await self._beside.do(work)
         except TooLong:
