@@ -29,7 +29,7 @@ $(VENV)/.browser: requirements/browser.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-screenshots: $(VENV)/.browser ## Make the documentation's pictures of the page anew (docs/images)
+screenshots: $(VENV)/.browser ## Make the documentation's pictures of the dashboard again (docs/images)
 	@TESSERA_SCREENSHOTS=docs/images $(BIN)/python -m pytest e2e/test_dashboard.py e2e/test_dashboard_layouts.py -k "screenshots or thousands or wait_then_run"
 
 $(VENV)/.docs: requirements/docs.txt $(READY)
@@ -54,7 +54,7 @@ cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it runn
 cluster-down: $(READY) ## Stop it, and remove whatever a crash left behind
 	@$(BIN)/python -m e2e.cluster down
 
-deploy: $(READY) ## Render the chart anew (deploy/tessera.yaml)
+deploy: $(READY) ## Render the chart again (deploy/tessera.yaml)
 	@$(BIN)/python -m tools.chart
 
 image: $(READY) ## Make the container image as an archive (out/tessera-image.tar), without Docker
@@ -66,7 +66,7 @@ check: $(READY) ## Format, lint, types and import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: $(READY) ## Format the code and mend what the linter can mend
+format: $(READY) ## Format the code and fix what the linter can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
@@ -116,7 +116,7 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/docs.in -o requirements/docs.txt
 
-proto: $(READY) ## Generate the messages anew (src/tessera/protocol)
+proto: $(READY) ## Generate the messages again (src/tessera/protocol)
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/*/*.proto
 
 clean: ## Remove the virtual environment and caches

@@ -23,7 +23,7 @@ CLASSES = f"{RESOURCES}/deviceclasses"
 
 
 def simulated(tmp_path: Path, more: str, cards: int = 1) -> Path:
-    """A configuration of simulated cards of seven slices; `faults` beside it makes devices ill."""
+    """A configuration of simulated cards of seven slices; `faults` beside it makes devices unhealthy."""
     config = tmp_path / "devices.yaml"
     config.write_text(
         f"faultFile: {tmp_path / 'faults'}\nsimulated:\n  product: Simulated H200-70GB\n  cards: {cards}\n  {more}\n"

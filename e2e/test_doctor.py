@@ -49,7 +49,7 @@ def test_nothing_is_installed(control_plane: Client) -> None:
 
 
 def test_misspelt_profile_is_mentioned(control_plane: Client, namespace: str) -> None:
-    """A pod that waits for a resource that cannot exist is told of, with what was meant."""
+    """A pod that waits for a resource that cannot exist is reported, with what was meant."""
     container = {"name": "c", "image": "x", "resources": {"limits": {MIG + "1g18gb": "1"}}}
     pod = {
         "apiVersion": "v1",

@@ -22,7 +22,7 @@ _FOREVER = "exec sleep 1000"
 
 @pytest.fixture(scope="module")
 def faults(cluster_with_node: ClusterWithNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Our driver with two 2g and three 1g, and its general class; the file that makes devices ill."""
+    """Our driver with two 2g and three 1g, and its general class; the file that makes devices unhealthy."""
     cluster, folder = cluster_with_node, tmp_path_factory.mktemp("examples")
     dra.make_class(cluster, ANY, "true")
     config = dra.simulated(folder, 'layout: "2g.20gb=2,1g.10gb=3"')
@@ -176,7 +176,7 @@ def test_alternatives_in_their_order(cluster_with_node: ClusterWithNode, namespa
 
 
 def test_taints_and_tolerations(cluster_with_node: ClusterWithNode, namespace: str, faults: Path) -> None:
-    """device-taints-tolerations: a device that is ill goes to the claim that tolerates it, and to no other."""
+    """device-taints-tolerations: a device that is unhealthy goes to the claim that tolerates it, and to no other."""
     cluster = cluster_with_node
     faults.write_text("card 0: XID 79\n")
     cluster.wait(

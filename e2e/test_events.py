@@ -102,7 +102,7 @@ def test_node_is_told_of_its_layout(
 def test_node_is_told_of_ill_devices(
     cluster_with_node: ClusterWithNode, tmp_path: Path, mock_devices: None
 ) -> None:
-    """A device whose node goes away is ill, and well when it is back."""
+    """A device whose node vanishes is unhealthy, and healthy when it is back."""
     cluster, device = cluster_with_node, Path("/dev/mock/device_7")
     with plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml"):
         wait_allocatable(cluster, {GPU: "8"})

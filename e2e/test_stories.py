@@ -57,7 +57,7 @@ _ON_A_NODE = [
 
 
 async def _told(story: Story, stage: Stage) -> list[PodEnded]:
-    """Play a story; it must end as told. What became of its pods."""
+    """Play a story; it must end as expected. What became of its pods."""
     pods = []
     async with contextlib.aclosing(story.play(stage)) as scenes:
         async for step, scene in scenes:

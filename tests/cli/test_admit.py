@@ -76,7 +76,7 @@ def test_a_rejection_is_told_once(tessera):
 
 
 def test_objects_without_pods(tessera):
-    """What Tessera finds no pod in is said to pass where decisions are told, and passes elsewhere."""
+    """What Tessera finds no pod in is said to pass where decisions are reported, and passes elsewhere."""
     texts = [
         "kind: PyTorchJob\nmetadata:\n  name: d\n",
         "kind: ConfigMap\nmetadata: 5\n",
@@ -798,7 +798,7 @@ def write_cluster(*pods):
 
 
 def test_by_what_is_free(tessera):
-    """With `fallback.when: full`, admit decides by the pods among the files, and tells what is free beside what is there."""
+    """With `fallback.when: full`, admit decides by the pods among the files, and shows what is free beside what is there."""
     write_cluster(taken("other", "2g.20gb"))
     code, out, err = tessera("admit", "-f", PODS / "2g.yaml", *FREE, "-o", "explain")
     assert (code, err) == (0, "")
@@ -875,7 +875,7 @@ def test_a_template_gets_no_mark(tessera):
 
 
 def test_what_is_free_in_the_cluster(served, command):
-    """Against a cluster, its pods tell what is free; nothing is created."""
+    """Against a cluster, its pods show what is free; nothing is created."""
     served.add(BOTH, taken("other", "2g.20gb"))
     (command.folder / "full.yaml").write_text("fallback: {when: full}\n")
     args = ("admit", "--kubeconfig", served.kubeconfig, "-f", str(PODS / "2g.yaml"), "-o", "json")

@@ -146,7 +146,7 @@ def test_a_reader_that_leaves(words, monkeypatch):
 
 @pytest.mark.parametrize("words", ["--help", "config schema", "demo --fast --story smaller"])
 def test_a_process_whose_reader_leaves(words):
-    """Nor does the interpreter complain at its end."""
+    """Nor does the interpreter report an error at its end."""
     pipe = f"{sys.executable} -m tessera {words} | true; echo ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=False)
     assert (result.stdout, result.stderr) == ("0\n", "")

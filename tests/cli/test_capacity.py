@@ -288,7 +288,7 @@ def test_folders_and_several_files(command):
     ],
 )  # fmt: skip
 def test_nothing_and_bad_input(command, args, stdin, code, out, err):
-    """Nothing to see is told, and bad input is one sentence; never a traceback."""
+    """Nothing to see is reported, and bad input is one sentence; never a traceback."""
     found, printed, told = command("capacity", "--from", "-", *args, stdin=stdin)
     assert found == code
     assert out is None or printed == out
@@ -376,7 +376,7 @@ def test_changed_documents():
 
 
 def test_picture(capsys, monkeypatch):
-    """A terminal is drawn anew: the sum first, no more lines than it has, and what is wrong below."""
+    """A terminal is drawn again: the sum first, no more lines than it has, and what is wrong below."""
     monkeypatch.setenv("LINES", "6")
     monkeypatch.setenv("COLUMNS", "200")
     Picture(wide=False).show(report(*OBJECTS[:4]), "nodes: nothing heard for 99 s: refused")

@@ -106,7 +106,7 @@ def tessera(capsys, monkeypatch, tmp_path):
     ],
 )  # fmt: skip
 def test_validate(tessera, args, stdin, code, out):
-    """A layout fits, or the reason is told, and the exit code says which."""
+    """A layout fits, or the reason is reported, and the exit code says which."""
     assert tessera("validate", *args, stdin=stdin) == (code, out, "")
 
 
@@ -184,7 +184,7 @@ def test_the_help_tells_of_layouts_that_are_only_read(tessera):
 
 
 def test_convert(tessera):
-    """A layout goes to another format, and what is lost on the way is told."""
+    """A layout goes to another format, and what is lost on the way is reported."""
     (tessera.folder / "a.yaml").write_text(RUNAI)
     assert tessera("convert", "a.yaml", "--to", "counts") == (0, "2g.20gb=2,3g.30gb=1\n", "")
     code, out, _ = tessera("convert", "a.yaml", "--to", "mig-parted", "--name", "two-and-one")
@@ -286,7 +286,7 @@ def test_tiles_in_colour():
 
 
 def test_plan(tessera):
-    """A plan is told in sentences and a table; something left out is exit code 1."""
+    """A plan is printed in sentences and a table; something left out is exit code 1."""
     assert tessera("plan", "2g.20gb=5,3g.30gb=2", "--product", "H200-70GB", "--cards", "4") == (
         0,
         (
@@ -351,7 +351,7 @@ def test_plan_of_an_unknown_profile(tessera):
 
 
 def test_plan_on_a_mixed_cluster(tessera):
-    """Nodes whose cards cannot be cut, or not be known, are passed over, and that is told."""
+    """Nodes whose cards cannot be cut, or not be known, are passed over, and that is reported."""
     nodes = [
         node("v100-1", product="Tesla-V100-SXM2-32GB", count="8"),
         node("broken", "mig-configs: [", product="NVIDIA-H200", count="2"),

@@ -109,7 +109,7 @@ def test_apply(apply):
 
 
 def test_selected_nodes_one_by_one(apply):
-    """Nodes chosen by label change alike and are told together; the next begins when the last is done."""
+    """Nodes chosen by label change alike and are reported together; the next begins when the last is done."""
     order = []
     apply.plugin.on_layout = lambda name, text: order.append((name, "asked"))
     (apply.folder / "layout.yaml").write_text(SMALL + "# for the night\n")
@@ -157,7 +157,7 @@ def test_a_node_that_has_the_layout_is_left_alone(apply):
 
 
 def test_refused_by_the_node(apply):
-    """A node that refuses gets its old layout back with the reason told, and no further node is begun."""
+    """A node that refuses gets its old layout back, the reason is reported, and no further node is begun."""
     apply.plugin.refuses = lambda name, text: (
         "card 1 is broken" if name == "gpu-1" and "1g.10gb" in text else ""
     )
@@ -248,7 +248,7 @@ def test_dry_run_without_a_value(apply, words):
 
 
 def test_dry_run_refused(apply):
-    """What the API server would refuse is told, with exit code 1."""
+    """What the API server would refuse is reported, with exit code 1."""
     forbid_patches(apply.cluster)
     code, _, err = apply("1g.10gb=2", "gpu-0", "--dry-run", "server")
     assert (code, err) == (1, "gpu-0: the API server answered 403 Forbidden: nodes is forbidden\n")
@@ -278,7 +278,7 @@ def test_forbidden(apply):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(apply, number):
-    """Ctrl-C, or a polite kill: nodes under way get their old layout back, others are not begun, and all is told."""
+    """Ctrl-C, or a polite kill: nodes under way get their old layout back, others are not begun, and all is reported."""
     apply.plugin.absent = {"gpu-1"}
 
     def interrupt(name, text):
@@ -299,7 +299,7 @@ def test_interrupted(apply, number):
 
 
 def test_interrupted_while_putting_back(apply):
-    """^C while an old layout is being put back does not keep it from being written, nor from being told."""
+    """^C while an old layout is being put back does not keep it from being written, nor from being reported."""
 
     def interrupt(name, text):
         if text == LAYOUT:
@@ -339,7 +339,7 @@ def test_asks(apply, monkeypatch):
 
 
 def test_label(apply):
-    """For NVIDIA's MIG manager the name goes into the label; its file tells what to expect."""
+    """For NVIDIA's MIG manager the name goes into the label; its file says what to expect."""
     (apply.folder / "parted.yaml").write_text(PARTED)
 
     def manage(document):
@@ -368,7 +368,7 @@ def test_label(apply):
 
 
 def test_label_unchecked(apply):
-    """Without the file nothing can be checked, which is told; every pod with a GPU may lose it."""
+    """Without the file nothing can be checked, which is reported; every pod with a GPU may lose it."""
     apply.cluster.add(pod("train", "gpu-1", MIG + "2g.20gb", 2))
     code, out, err = apply("all-balanced", "gpu-1", "--label", "--dry-run", "client")
     assert (code, err) == (

@@ -143,7 +143,7 @@ def test_what_the_operator_has_already(apply):
 
 
 def test_a_name_is_checked_by_the_config_map(apply):
-    """With --label the ConfigMap tells what to expect; a name that it does not have is refused."""
+    """With --label the ConfigMap says what to expect; a name that it does not have is refused."""
     code, out, err = apply("all-balanced", "gpu-0", "--label", "--yes")
     assert (code, err.splitlines()[0]) == (0, "gpu-0: nvidia.com/mig.config written")
     assert "  nvidia.com/mig-3g.40gb: 0 → 2" in out.splitlines()

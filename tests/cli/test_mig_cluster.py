@@ -82,7 +82,7 @@ def test_bad_input(busy, args, err):
 
 
 def test_devices_in_use_are_drawn(busy):
-    """A node's cards with what is in use; which devices that are is assumed, and told so."""
+    """A node's cards with what is in use; which devices that are is assumed, and reported."""
     code, out, err = busy("show", "--cluster", "gpu-0")
     assert code == 0
     assert out.splitlines() == [
@@ -174,7 +174,7 @@ def test_one_node_whose_layout_is_not_known(operated):
 
 
 def test_a_right_that_is_missing_is_one_warning(operated):
-    """Who may not read the ClusterPolicy is told once, and sees what counts say."""
+    """A person who may not read the ClusterPolicy reads so once, and sees what counts say."""
     forbidden = Response(b'{"kind":"Status","reason":"Forbidden","message":"not yours"}', 403)
     operated.cluster.server.intercept = lambda request: forbidden if "nvidia.com" in request.path else None
     code, out, err = operated("show", "--cluster", "gpu-0", "gpu-2")
@@ -334,7 +334,7 @@ def rejected_job(parallelism):
 
 
 def test_plan_counts_what_was_rejected(busy, command):
-    """What a Job asked for and was rejected is demand, told apart from what waits; the same from files."""
+    """What a Job asked for and was rejected is demand, shown apart from what waits; the same from files."""
     objects = [pod("waits", "", MIG + "1g.10gb", 5, "Pending"), *rejected_job(2)]
     busy.cluster.add(*objects)
     code, out, err = busy("plan", "--from-pending")
@@ -394,7 +394,7 @@ def test_plan_from_saved_pods(command):
 
 
 def test_plan_gives_free_devices_first(busy):
-    """A pod whose device is free is no demand, and one that no node takes is told of, with the reason."""
+    """A pod whose device is free is no demand, and one that no node takes is reported, with the reason."""
     busy.cluster.add(
         pod("goes", "", MIG + "3g.30gb", 1, "Pending"),
         pod("waits", "", MIG + "1g.10gb", 1, "Pending"),

@@ -111,7 +111,7 @@ def test_layouts_say_what_they_remove(plan, form):
 
 
 def test_the_document_can_be_applied(plan):
-    """It tells how the cards are cut now and then, the way and the configuration, and is read back as it is."""
+    """It says how the cards are cut now and then, the way and the configuration, and is read back as it is."""
     _, out, _ = plan([node("gpu-0"), WAITS], "-o", "json")
     document = json.loads(out)
     assert (document["removed"], document["added"], document["filled"]) == (
@@ -187,7 +187,7 @@ def test_whose_end_makes_room_where_media_engines_have_plain_names(plan):
 
 
 def test_where_pods_hold_more_than_there_is_nothing_is_cut(plan):
-    """Then the layout does not tell of all that they hold, as where they hold what it does not have."""
+    """Then the layout does not have all that they hold, as where they hold what it does not have."""
     halves = {"1g.10gb": 2, "3g.40gb": 1}
     documents = [node("gpu-0", "halves", halves), config_map()]
     documents[0]["metadata"]["labels"]["nvidia.com/gpu.count"] = "2"

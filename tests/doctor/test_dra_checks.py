@@ -154,7 +154,7 @@ def _driver_pod(on: str, ready: str = "True", **metadata: Any) -> PodIn:
     ids=["without the chart", "running", "none there", "on its way out", "not ready", "without a node", "starting"],
 )  # fmt: skip
 def test_slices_without_their_driver(parts: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    """Where the chart installed the driver, slices of a node on which it does not run are told; those of other drivers are not ours."""
+    """Where the chart installed the driver, slices of a node on which it does not run are reported; those of other drivers are not ours."""
     slices = (resource_slice("0", "n1"), resource_slice("1", "n2"), resource_slice("2", "n3", driver=OTHER))
     base = seen(slices=slices, nodes=("n1", "n2", "n3"), **parts)
     pods, installed = parts.get("driver_pods", ()), bool(parts)
@@ -275,12 +275,12 @@ def _bridged(name: str, on: str, record: str = FELL, **spec: Any) -> SeenPod:
         ([_bridged("a", "n1", record="")], {"n2": {TWO: 1}}, "low", ""),  # it has what it asked for
         ([_bridged("a", "n1", record="2g.20gb->3g.30gb")], {"n2": {TWO: 1}}, "low", ""),  # no alternative of its claim
         ([_bridged("a", "n1", nodeSelector={"zone": "a"})], {"n2": {TWO: 1}}, "low", ""),  # not for this pod
-        ([_bridged("a", "", record="")], {"n2": {TWO: 1}}, "low", ""),  # it waits: another check tells of it
+        ([_bridged("a", "", record="")], {"n2": {TWO: 1}}, "low", ""),  # it waits: another check reports it
         ([_bridged("a", "n1")], {"cordoned": {TWO: 1}}, "low", ""),
     ],
 )  # fmt: skip
 def test_a_better_device_that_lost(pods: list[SeenPod], free: Any, weight: str, text: str) -> None:
-    """A pod with a later alternative is told of while an earlier one is free elsewhere, unless the weight would have prevented it."""
+    """A pod with a later alternative is reported while an earlier one is free elsewhere, unless the weight would have prevented it."""
     slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
     schedulers = (WEIGHTS[weight],) if weight else ()
     evidence = seen(slices=slices, alternatives=("default/c",), schedulers=schedulers, free=free)

@@ -44,7 +44,7 @@ async def test_odd_configuration_is_unseen():
 
 
 def test_check_that_fails_leaves_the_others(monkeypatch):
-    """What a check found before it failed is told, that it failed too, and the next one is made."""
+    """What a check found before it failed is reported, and also that it failed; the next check is made."""
 
     def odd(seen):
         yield problem("found before")

@@ -61,7 +61,7 @@ async def test_a_configuration_of_mig_manager(config, devices, labels, text):
     ("seconds", "told"), [(60, []), (1500, ["mig-manager is making all-1g.10gb (state pending, for 25 min by now)"])]
 )  # fmt: skip
 async def test_mig_manager_takes_its_time(seconds, told):
-    """A change of some minutes is none to be told of; one that takes longer is, with how long it is by now."""
+    """A change of some minutes is not reported; one that takes longer is, with how long it is by now."""
     node = operator_node("n", {}, "all-1g.10gb", **{"mig.config.state": "pending"})
     node["metadata"]["managedFields"] = managed(NOW - seconds)
     found = await looked_at(node)

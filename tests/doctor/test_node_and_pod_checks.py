@@ -69,7 +69,7 @@ async def test_allocatable_is_compared_with_the_annotation(allocatable, state, r
 
 
 async def test_a_refused_layout_can_be_looked_at():
-    """The command that is told reads that node's layout, and is one that there is."""
+    """The recommended command reads that node's layout, and is one that there is."""
     objects = healthy(authority())
     cut = _cut_node({}, "failed", "3g.30gb does not fit")
     objects[kinds.NODES].append(cut)
@@ -167,7 +167,7 @@ async def test_profile_that_no_node_offers_is_named():
     [("", False), ("Job", False), ("Workflow", False), ("ReplicaSet", True), ("StatefulSet", True)],
 )
 async def test_only_what_comes_back_is_to_be_deleted(owner, deleted):
-    """To delete a pod is told only where its controller makes it again and loses nothing: neither alone nor of a Job."""
+    """To delete a pod is recommended only where its controller makes it again and loses nothing: neither alone nor of a Job."""
     objects = healthy(authority())
     objects[kinds.PODS].append(gpu_pod("a", {"nvidia.com/mig-3g.40gb": "1"}, owner=owner))
     commands = (await examined(objects, now=NOW)).one("offers").commands
@@ -217,7 +217,7 @@ async def test_other_resources_of_the_vendor_are_left_alone():
     ],
 )  # fmt: skip
 async def test_pending_pod_is_explained(spec, taken, message, text):
-    """A GPU pod without a node is told why: all is taken, its own selectors, or what the scheduler says."""
+    """A GPU pod without a node is reported with the reason: all is taken, its own selectors, or what the scheduler says."""
     objects = healthy(authority())
     objects[kinds.PODS] += [gpu_pod(f"t{n}", {MIG_2G: "1"}, node="gpu-1") for n in range(taken)]
     objects[kinds.PODS].append(gpu_pod("waits", {MIG_2G: "1"}, message=message, **spec))
@@ -270,7 +270,7 @@ async def test_many_answers_to_the_same_request_are_one_finding():
 
 
 async def test_nodes_with_the_same_fault_are_counted():
-    """Three nodes are told one by one, and beyond that they are counted."""
+    """Three nodes are listed one by one, and beyond that they are counted."""
     objects = healthy(authority())
     objects[kinds.NODES] += [
         node(f"dark-{n}", {"cpu": "8"}, labels={"nvidia.com/gpu.present": "true"}) for n in range(9)
@@ -374,7 +374,7 @@ SPEC = b'{"cdiVersion": "0.5.0", "kind": "example.com/thing", "devices": [{"name
     ],
 )  # fmt: skip
 def test_cdi_specs_are_judged(files, devices, findings):
-    """Specs are readable, in no conflict, and say what the plugin told the kubelet; other vendors' are left alone."""
+    """Specs are readable, in no conflict, and say what the plugin published to the kubelet; other vendors' are left alone."""
     seen = Observations(cdi=dict(files), devices=tuple(devices))
     found = [(str(one.severity), one.text) for one in cdi(seen)]
     assert len(found) == len(findings)
@@ -391,7 +391,7 @@ def test_conflict_of_specs_deletes_nothing():
 
 
 def test_own_namespace_is_the_charts():
-    """The names that the doctor looks for without being told are the chart's defaults."""
+    """The names that the doctor looks for by default are the chart's defaults."""
     assert Observations().names.namespace == NAMESPACE
 
 
@@ -413,7 +413,7 @@ def test_own_namespace_is_the_charts():
     ],
 )
 async def test_bridged_pods_that_wait(text, check, severity, told):
-    """A pod with a claim is told of as any other that waits; none of its alternatives there, that is a problem."""
+    """A pod with a claim is reported as any other that waits; none of its alternatives there, that is a problem."""
     objects = healthy(authority())
     one = bridged(gpu_pod("c", {}, message="none"), text)
     own = one["spec"]["resourceClaims"][0]["name"]

@@ -192,7 +192,7 @@ async def test_pods_that_wait_with_claims() -> None:
 
 
 async def test_claims_and_templates_that_stay() -> None:
-    """What asks for DeviceClasses of the chart is told, and the controller's templates with the command that removes them."""
+    """What asks for DeviceClasses of the chart is reported, and the controller's templates with the command that removes them."""
     templates = [
         template("mine"),
         template("other", "other"),

@@ -212,7 +212,7 @@ async def test_configuration_left_behind_is_to_be_deleted():
 
 
 async def test_a_webhook_that_answers_is_there():
-    """Where the pod that was tried came back changed, a missing Deployment and Service are told, and nothing is to be deleted."""
+    """Where the pod that was tried came back changed, a missing Deployment and Service are reported, and nothing is to be deleted."""
     objects = healthy(authority())
     _left_behind(objects)
     found = await examined(objects, now=NOW)
@@ -398,7 +398,7 @@ _ON_ITS_WAY = {
     ],
 )  # fmt: skip
 async def test_rollout_is_no_alarm(ready, pod, age, severity):
-    """A replica that has just been made and starts is told, not complained about; one that fails or hangs is."""
+    """A replica that has just been made and starts is reported, not complained about; one that fails or hangs is."""
     objects = healthy(authority())
     _replicas(ready, pod)(objects)
     found = await examined(objects, now=NOW, age=age)
@@ -414,7 +414,7 @@ async def test_replica_that_ends_is_not_missed():
     ending = webhook_pod("gpu-webhook-x", ready=False)
     ending["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
     objects[kinds.PODS].append(ending)
-    objects[kinds.DEPLOYMENTS][0]["status"]["readyReplicas"] = 2  # not yet counted anew
+    objects[kinds.DEPLOYMENTS][0]["status"]["readyReplicas"] = 2  # not yet counted again
     assert (await examined(objects, now=NOW)).of("running") == []
 
 
@@ -520,7 +520,7 @@ async def test_damaged_authority_is_told_in_the_words_of_the_controllers_log(dat
     ids=["the first time", "again", "another program's"],
 )  # fmt: skip
 async def test_emptying_is_asked_for_only_where_it_is_needed(more, text, command):
-    """Damage is mended within minutes; only what was kept of an earlier damage is in the way."""
+    """Damage is repaired within minutes; only what was kept of an earlier damage is in the way."""
     objects = healthy(authority())
     objects[kinds.SECRETS][0]["data"] = {name: encoded(value) for name, value in {**_DAMAGED, **more}.items()}
     finding = (await examined(objects, now=NOW)).one("trust")
@@ -529,7 +529,7 @@ async def test_emptying_is_asked_for_only_where_it_is_needed(more, text, command
 
 
 async def test_what_was_kept_of_a_damaged_authority_is_noted():
-    """It is in the way of mending the next damage, and it holds a private key."""
+    """It is in the way of repairing the next damage, and it holds a private key."""
     objects = healthy(authority())
     objects[kinds.SECRETS][0]["data"] |= {"damaged-ca.crt": encoded(b"x"), "damaged-ca.key": encoded(b"y")}
     found = await examined(objects, now=NOW)
@@ -824,7 +824,7 @@ async def test_namespaces_that_act_while_the_rest_observes(mode, told):
 
 
 async def test_exempt_namespace_with_gpu_pods_is_a_note():
-    """An exemption is the operator's wish: it is told, not complained about."""
+    """An exemption is the operator's wish: it is reported, not complained about."""
     from tests.doctor.clusters import gpu_pod
 
     objects = healthy(authority())

@@ -60,7 +60,7 @@ def test_sums_and_pods():
 
 
 def test_an_object_counts_once():
-    """However often a file has it; and which kinds there were is told."""
+    """However often a file has it; the kinds that were there are reported."""
     inventory = Inventory(is_any_gpu)
     assert inventory.take(objects_in_documents([*OBJECTS, *OBJECTS], "f")) == {"Node", "Pod"}
     assert numbers(inventory) == numbers(taken(*OBJECTS))

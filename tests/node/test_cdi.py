@@ -70,7 +70,7 @@ def test_an_unchanged_spec_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_a_cleaned_folder_is_noticed(tmp_path: Path) -> None:
-    """`intact` tells whether the specs are still as they were written."""
+    """`intact` says whether the specs are still as they were written."""
     directory = CdiDirectory(tmp_path)
     directory.write(devices(1))
     assert directory.intact()

@@ -1,4 +1,4 @@
-"""What is told of a node: each change of its devices' health and of its layout, once."""
+"""What is reported of a node: each change of its devices' health and of its layout, once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ class Recorded:
 
 
 def test_devices_that_fall_ill_and_recover():
-    """Ill ones are named with their problem, once; then that they are well, and nothing of those that went away."""
+    """Unhealthy ones are named with their problem, once; then that they are healthy, and nothing of those that vanished."""
     devices, node = mock_devices(5), Recorded()
     ill = [one.unhealthy("XID 79") for one in devices[:4]]
     assert node.after(devices, None) == []

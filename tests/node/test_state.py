@@ -21,7 +21,7 @@ def test_devices_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_health_alone_is_not_worth_a_write(tmp_path: Path) -> None:
-    """A device that falls ill and recovers leaves the file alone."""
+    """A device that becomes unhealthy and recovers leaves the file alone."""
     path = tmp_path / "devices.json"
     state = DeviceState(path)
     state.save(DEVICES)

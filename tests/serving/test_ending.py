@@ -67,7 +67,7 @@ def test_a_second_signal_does_not_wait_for_cleaning_up(number):
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_signal_has_a_name(number):
-    """A part that ends with a signal can tell which it was; afterwards signals do what they did before."""
+    """A part that ends with a signal can read which it was; afterwards signals do what they did before."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Signalled, match=number.name):
         asyncio.run(until_signalled(Work(number).run()))
@@ -121,7 +121,7 @@ def test_being_cancelled_from_within_is_no_signal():
     ],
 )
 def test_of_several_errors_the_sentence_is_told(errors, first):
-    """Parts fail together; a person reads the one error that they can mend."""
+    """Parts fail together; a person reads the one error that they can repair."""
 
     async def work():
         raise ExceptionGroup("together", errors)

@@ -21,7 +21,7 @@ async def fetch(port: int, path: str, method: str = "GET") -> tuple[str, str]:
 
 
 def test_pages() -> None:
-    """Liveness and readiness follow the plugin; metrics are Prometheus'; everything else is told apart."""
+    """Liveness and readiness follow the plugin; metrics are Prometheus'; anything else is 404 or 405."""
 
     async def story() -> None:
         state = {"alive": True, "ready": False}

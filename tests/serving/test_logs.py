@@ -1,4 +1,4 @@
-"""The log's lines: whole, one per event, whatever they tell of."""
+"""The log's lines: whole, one per event, whatever they are about."""
 
 import asyncio
 import json
@@ -100,7 +100,7 @@ def test_any_value_is_one_line(value, form):
 
 
 def test_trouble():
-    """What should be impossible is told with its traceback, in one line."""
+    """What should be impossible is reported with its traceback, in one line."""
     pipe = Pipe()
     with pytest.raises(ZeroDivisionError) as caught:
         1 / 0  # noqa: B018
@@ -112,7 +112,7 @@ def test_trouble():
 
 
 def test_forward():
-    """What libraries say through the standard library's logging is told, too."""
+    """What libraries say through the standard library's logging is reported, too."""
     pipe = Pipe()
     logger = logging.getLogger("tessera.test")
     with forwarding(pipe.log):

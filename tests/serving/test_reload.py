@@ -18,7 +18,7 @@ def parse(content: bytes) -> int:
 
 
 class Follow:
-    """A followed file, what was used and what was told."""
+    """A followed file, what was used and what was reported."""
 
     def __init__(self, path: Path) -> None:
         self.used: list[int] = []
@@ -54,7 +54,7 @@ def test_first_load_fails(tmp_path):
 
 
 def test_fault_26_broken_while_running(tmp_path):
-    """A broken file changes nothing, is told once with the field's path, and shows; a good one is taken."""
+    """A broken file changes nothing, is reported once with the field's path, and shows; a good one is taken."""
     path = tmp_path / "config"
     path.write_text("1")
     follow = Follow(path)
@@ -95,7 +95,7 @@ def test_mounted_config_map(tmp_path):
 
 
 def test_gone_and_back(tmp_path):
-    """A file that vanishes is told and outlived."""
+    """A file that vanishes is reported and outlived."""
     path = tmp_path / "config"
     path.write_text("1")
     follow = Follow(path)

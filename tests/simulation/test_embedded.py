@@ -1,4 +1,4 @@
-"""The embedded cluster with Tessera on it, beyond what the stories tell."""
+"""The embedded cluster with Tessera on it, beyond what the stories show."""
 
 import asyncio
 import socket
@@ -266,7 +266,7 @@ _DRA = ("classes", "driver", "pools", "counters", "score")  # nothing is offered
 
 
 async def test_the_doctor_finds_it_well():
-    """`tessera doctor` tells what is not there, and calls nothing a problem: the webhook answers."""
+    """`tessera doctor` reports what is not there, and calls nothing a problem: the webhook answers."""
     async with running("h200-small", "mock", "cpu") as (_, stage):
         results = list(examine(await Observer(stage._client, Names()).gather()))
     found = {result.check.name: result.findings for result in results if result.findings}

@@ -83,7 +83,7 @@ def test_the_controllers_lease():
 
 
 def test_decisions_end_with_their_hour_and_key():
-    """A decision that is kept is made anew when the hour or the key is another: its ticket would be too old."""
+    """A decision that is kept is made again when the hour or the key is another: its ticket would be too old."""
     offers = cluster()
     admission = Admission(offers, policy(FIRST))
 

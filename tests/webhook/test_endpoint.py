@@ -215,7 +215,7 @@ def test_annotations_that_nobody_reads_cost_nothing():
 
 
 def test_answers_are_remembered_no_longer_than_they_hold():
-    """The same pod is answered anew when a node, a namespace or the configuration changes."""
+    """The same pod is answered again when a node, a namespace or the configuration changes."""
     cluster = offers(SMALL)
     admission = Admission(cluster, Policy())
 

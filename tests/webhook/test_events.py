@@ -1,4 +1,4 @@
-"""What a pod's owner is told: fallbacks and rejections, nothing of dry runs, nothing of pods without an owner."""
+"""Events on a pod's owner: fallbacks and rejections, nothing of dry runs, nothing of pods without an owner."""
 
 import json
 from functools import partial
@@ -57,7 +57,7 @@ def told(*bodies: bytes, offers: Offers | None = None) -> list[Event]:
 
 
 def test_fallback_is_told_for_every_pod():
-    """Each pod of a controller is one more of the same event; what is not changed is not told."""
+    """Each pod of a controller is one more of the same event; what is not changed is not reported."""
     assert told(body(), body(), body("1g.10gb")) == [FALLBACK, FALLBACK]
 
 
@@ -80,7 +80,7 @@ def test_rejection_is_a_warning():
     ids=["dry run", "no owners", "empty", "unreadable", "no uid"],
 )
 def test_nothing_is_told(one: bytes):
-    """Of a dry run nothing may remain, and without an owner there is no object to tell it of."""
+    """Of a dry run nothing may remain, and without an owner there is no object to write it on."""
     assert told(one) == []
 
 
@@ -109,7 +109,7 @@ def test_owner_is_the_controller(owners: Any, expected: str | None):
 
 
 def test_observe_mode_is_told_as_would():
-    """What observe mode does not do is told as what would be done."""
+    """What observe mode does not do is reported as what would be done."""
     recorder: Any = Told()
     request: AdmissionRequest = decode(body())
     for decision, rejected, replaced in (

@@ -1,4 +1,4 @@
-"""Fallback by what is free, at the webhook: the mark, the rooms that are kept, what is remembered, counted and told."""
+"""Fallback by what is free, at the webhook: the mark, the rooms that are kept, what is remembered, counted and reported."""
 
 import base64
 import copy
@@ -29,7 +29,7 @@ ORIGIN = Origin("default", "u", "web-")
 
 
 class Replica:
-    """One webhook, whose followers are told of pods by hand."""
+    """One webhook, whose followers get pods by hand."""
 
     def __init__(self, view: Offers, rules: Policy = FULL, follows: bool = True) -> None:
         self.time = 0.0
@@ -120,7 +120,7 @@ def test_what_was_admitted_counts_for_ten_seconds():
 
 
 def test_placed_as_asked_is_unchanged_but_for_the_mark():
-    """The patch of a pod whose request is free is its mark alone; nothing is told, and it counts as unchanged."""
+    """The patch of a pod whose request is free is its mark alone; nothing is reported, and it counts as unchanged."""
     replica = Replica(both())
     response, after = replica.send(pod_document(LARGE))
     place = "/metadata/annotations"
@@ -307,7 +307,7 @@ def test_a_rejection_by_injection_is_not_remembered():
 
 
 def test_counted_and_logged(tmp_path):
-    """Metrics tell a fallback for want of what is free from one for want of an offer, and why what is free did not matter; the log has the reason."""
+    """Metrics distinguish a fallback for want of what is free from one for want of an offer, and why what is free did not matter; the log has the reason."""
     replica = Replica(both(1, 4))
     metrics = Metrics("1")
     with (tmp_path / "log").open("wb") as file:
@@ -385,7 +385,7 @@ def test_a_forged_mark_gains_nothing(text, resources, rules, is_missing):
 
 
 def test_a_mark_in_a_template_written_by_hand():
-    """Each pod of a template that someone copied with a mark is decided about as with `missing` while it agrees, and anew when the request is edited."""
+    """Each pod of a template that someone copied with a mark is decided about as with `missing` while it agrees, and again when the request is edited."""
     replica = Replica(both())
     replica.bind("other", "n", **{"2g.20gb": 1})
     copied = pod_document(LARGE, **made_by("web", annotations={MARK: OWN}))

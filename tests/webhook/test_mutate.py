@@ -1,4 +1,4 @@
-"""`POST /mutate` on a real socket: what is no review, what cannot be decided, what is counted and told."""
+"""`POST /mutate` on a real socket: what is no review, what cannot be decided, what is counted and reported."""
 
 import json
 import os

@@ -135,7 +135,7 @@ def test_a_quota_that_fills_up_is_followed():
 
 
 def test_decisions_are_kept_while_quotas_stay(monkeypatch):
-    """A quota makes only the decisions of its own namespace anew, and keeps no more of them than before."""
+    """A quota makes only the decisions of its own namespace again, and keeps no more of them than before."""
     cluster = offers(SMALL)
     admission = Admission(cluster, Policy())
     made: list[str] = []

@@ -148,7 +148,7 @@ def test_whatever_else_is_sent_passes(document, request_):
 
 
 def test_observe_and_exempt_namespaces():
-    """As for pods: told and not done; not even looked at."""
+    """As for pods: reported and not done; not even looked at."""
     watched = sent(job(), offers(SMALL, namespaces=(Namespace("default", {"gpu-webhook": "observe"}),)))
     assert "patch" not in watched
     assert watched["warnings"][0].startswith("observe mode: would be changed to 1g.10gb")

@@ -189,7 +189,7 @@ def test_several_profiles_and_whole_gpus():
     ],
 )
 def test_who_stays_an_extended_resource(way, more, words):
-    """Each for a reason, which is told."""
+    """Each for a reason, which is reported."""
     decision = decide(pod(container(**{"2g.20gb": 1}), **more), cluster(), policy(FIRST))
     assert decision == Allowed(
         f"what it asks for is offered; no claim: {words}", conversion=decision.conversion
@@ -197,7 +197,7 @@ def test_who_stays_an_extended_resource(way, more, words):
 
 
 def test_one_type_in_place_of_what_is_asked_is_no_list_of_alternatives():
-    """A pod that is changed to the only type there is is not told that no other type may replace its own."""
+    """A pod that is changed to the only type there is gets no warning that no other type may replace its own."""
     decision = decide(pod(container(**{"2g.20gb": 1})), cluster(dra_node(**{"1g.10gb": 7})), policy(FIRST))
     assert isinstance(decision, Patched)
     assert decision.reason == (
@@ -303,7 +303,7 @@ def test_without_a_key():
 
 @pytest.mark.parametrize("more", [{}, {"gpu-webhook.k8s.io/dra": "extended-resources"}])
 def test_without_a_controller(more):
-    """While its Lease is not fresh, requests stay what they are; whoever creates the pod is told, where it could be a claim."""
+    """While its Lease is not fresh, requests stay what they are; the client that creates the pod gets a warning, where it could be a claim."""
     offers = cluster(namespaces=[Namespace("default", annotations=more)])
     offers.controller = False
     one = pod(container(**{"2g.20gb": 1}), namespace="default")
@@ -348,7 +348,7 @@ def test_off():
 
 
 def test_an_annotation_without_a_meaning():
-    """A slip in the namespace's annotation is told, as for the others."""
+    """A slip in the namespace's annotation is reported, as for the others."""
     offers = cluster(namespaces=(Namespace("default", annotations={"gpu-webhook.k8s.io/dra": "yes"}),))
     assert decide(pod(container(**{"2g.20gb": 1})), offers, policy()) == Denied(
         "bad_annotation",

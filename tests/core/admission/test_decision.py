@@ -411,7 +411,7 @@ def test_what_was_injected_before():
 
 
 def test_names_with_a_plus():
-    """`+` may stand in no resource's name: nothing is done, not even a limit added, and the right name is told."""
+    """`+` may stand in no resource's name: nothing is done, not even a limit added, and the right name is reported."""
     plus = amounts({MIG + "1g.10gb+me": 1})
     decision = decided(pod(Container("main", plus, {})), node("n", **{"1g.10gb.me": 1, "1g.10gb": 1}))
     warning = f'"{MIG}1g.10gb+me" is no resource name, did you mean {MIG}1g.10gb.me? Nothing is done about it'

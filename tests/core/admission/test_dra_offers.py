@@ -40,7 +40,7 @@ def test_what_a_node_offers(allocatable, served, counts, dra):
 
 
 def test_where_a_candidate_comes_from():
-    """Of each resource it can be told whether a plugin, DRA or both serve it on the nodes that the pod can use."""
+    """Of each resource it is known whether a plugin, DRA or both serve it on the nodes that the pod can use."""
     two, one = resource("2g.20gb"), resource("1g.10gb")
     cluster = offers(dra_node("a", **{"1g.10gb": 7, "2g.20gb": 3}), node("b", **{"2g.20gb": 1}))
     usable = Usable(cluster.columns, cluster.for_pod(pod()))
@@ -69,7 +69,7 @@ def test_other_resources_of_dra_count():
 
 
 def test_explained():
-    """An explanation tells where an offer comes from."""
+    """An explanation says where an offer comes from."""
     asks = pod(container(**{"2g.20gb": 1}))
     only_dra = offers(dra_node(**{"2g.20gb": 3}))
     both = offers(dra_node(**{"2g.20gb": 3}), node("plugin", **{"2g.20gb": 1}))

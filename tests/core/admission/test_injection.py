@@ -308,7 +308,7 @@ def test_injecting_again_changes_nothing():
 
 
 def test_the_same_container_twice():
-    """Containers are told apart by their place, not by what they say."""
+    """Containers are distinguished by their place, not by what they say."""
     twice = container(gpu=1)
     outcome = injected(pod(twice, twice, annotations=V100))
     assert [written(outcome, i)["cpu"] for i in (0, 1)] == ["4", "4"]

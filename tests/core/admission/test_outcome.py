@@ -1,4 +1,4 @@
-"""Observe mode: told, and not done."""
+"""Observe mode: reported, and not done."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What injection adds is computed before the search, choice by choice: against injecting into the pod of every choice anew."""
+"""What injection adds is computed before the search, choice by choice: compared with injecting into the pod of every choice."""
 
 from itertools import combinations
 

@@ -27,7 +27,7 @@ BIG, SMALL, WHOLE = cut("2g.20gb", "2g.20gb", "3g.30gb"), cut(*["1g.10gb"] * 7),
         ([BIG, SMALL], [SMALL, BIG], {}, Strategy.MIXED, {MIG + "1g.10gb": 7, MIG + "2g.20gb": 2, MIG + "3g.30gb": 1}),
         (None, [BIG], {MIG + "2g.20gb": 3, MIG + "3g.30gb": 1, GPU: 1}, Strategy.MIXED, {MIG + "2g.20gb": 1, GPU: 1}),
         ([SMALL, SMALL], [WHOLE, WHOLE], {}, Strategy.SINGLE, {GPU: 14}),
-        # cut in a way that the strategy does not have: only the numbers tell
+        # cut in a way that the strategy does not have: only the numbers show it
         ([BIG, WHOLE], [SMALL, SMALL], {GPU: 20}, Strategy.SINGLE, {GPU: 6}),
         ([BIG, BIG], [SMALL, SMALL], {}, Strategy.NONE, {}),
     ],

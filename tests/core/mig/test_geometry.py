@@ -141,7 +141,7 @@ def test_simulated_cards_that_cannot_be(change, complaint):
     ],
 )
 def test_labels(label, memory, name):
-    """A node's labels tell its product; a card of which nothing is known is none."""
+    """A node's labels name its product; a card of which nothing is known is none."""
     found = find_product(label, memory)
     assert (found and found.name) == name
 
@@ -155,7 +155,7 @@ def test_every_product_is_found_by_what_it_calls_itself():
 
 
 def test_names_that_nobody_knows():
-    """A person is told the names that would do."""
+    """The error lists the names that would do."""
     with pytest.raises(InvalidInput, match=r'^product "A100" may be one of several: A100-40GB, A100-80GB$'):
         product_named("A100")
     with pytest.raises(

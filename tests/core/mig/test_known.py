@@ -49,7 +49,7 @@ def alike(product, cards, text):
     ],
 )  # fmt: skip
 def test_counts_are_enough_where_they_leave_one_way(cards, counts, each):
-    """56 × 1g.10gb on eight cards are seven on each; most mixtures leave more ways, or do not tell which card is which."""
+    """56 × 1g.10gb on eight cards are seven on each; most mixtures leave more ways, or do not show which card is which."""
     assert alike(A100, cards, counts) == each
 
 

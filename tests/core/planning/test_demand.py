@@ -42,7 +42,7 @@ def counts(given):
     ],
 )  # fmt: skip
 def test_demand(claims, waiting, fell_back, whole):
-    """Waiting pods count, and pods that fell back since then; whole GPUs are told apart."""
+    """Waiting pods count, and pods that fell back since then; whole GPUs are distinguished."""
     demand = demand_of(claims, SINCE)
     assert (counts(demand.waiting), counts(demand.fell_back), demand.whole_gpus) == (
         waiting,

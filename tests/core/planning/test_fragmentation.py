@@ -78,7 +78,7 @@ def test_law_of_packing(card, number, data):
     used=st.dictionaries(st.sampled_from([GPU, *(p.resource for p in PROFILES.values())]), st.integers(0, 5)),
 )
 def test_law_of_room(cards, used):
-    """What is cut and free is what is cut less what is used; cutting anew never brings less than there is."""
+    """What is cut and free is what is cut less what is used; cutting again never brings less than there is."""
     layout = NodeLayout(tuple(cards))
     found = rooms(packed(layout, used))
     for profile in PROFILES.values():

@@ -74,7 +74,7 @@ def test_what_is_given_out_stays_on_as_few_cards_as_it_can():
 
 
 def test_what_is_given_out_of_an_unknown_resource_fixes_all():
-    """The layout does not tell which card it is on."""
+    """The layout does not say which card it is on."""
     cards = cards_beside(PARTLY, Strategy.MIXED, Held(frozenset()), {MIG + "1g.18gb": 1}, whole_only=True)
     assert [card.fixed for card in cards] == [True, True]
 

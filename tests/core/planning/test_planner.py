@@ -301,7 +301,7 @@ def test_the_check_compares_with_the_question():
 
 
 def test_rooms():
-    """What is free, what would fit beside, and what cutting empty cards anew would bring."""
+    """What is free, what would fit beside, and what cutting empty cards again would bring."""
     split = CardLayout.cut(H200, [MigProfile(3, 71), MigProfile(1, 18)])  # 3g at 4, 1g at 3
     full = CardLayout.cut(H200, [MigProfile(1, 18)] * 7)
     whole = CardLayout(H200)

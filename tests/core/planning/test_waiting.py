@@ -124,7 +124,7 @@ TAINT = Taint("dedicated", "research")
         # who fell back and waits could go to what it asks for now; else it counts with what it asked for first
         ([use("a", record="3g.30gb->1g.10gb", small="1")], [room("n", small=1)], ["ml/a"], {}, ["1 waiting pod could go to free devices (1 × 3g.30gb): no layout is needed for it"]),
         ([use("a", record="3g.30gb->1g.10gb", small="1")], [room("n")], [], {QueuedProfile(MigProfile(3, 30), 1): 1}, []),
-        # as many as the pods are told, in groups
+        # as many as the pods that are reported, in groups
         (
             [use(f"a{number}", ZONE_A, big="1") for number in range(5)],
             [room("n"), room("m")],

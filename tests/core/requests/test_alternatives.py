@@ -113,7 +113,7 @@ def test_expressions_are_the_charts():
 
 
 def test_what_was_taken():
-    """An allocation names the alternatives; each pair once, and what was not allocated is not told."""
+    """An allocation names the alternatives; each pair once, and what was not allocated is not reported."""
     found = read(TEXT + ";" + TEXT + ";2*3g.30gb=3g.30gb/c,1g.10gb/c")
     assert found.taken(("gpu-0/1g-10gb", "gpu-1/1g-10gb", "gpu-2/3g-30gb", "gpu-2/3g-30gb", "other")) == (
         (resource("2g.20gb"), resource("1g.10gb")),

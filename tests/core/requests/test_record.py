@@ -165,7 +165,7 @@ def test_a_later_call(earlier, text):
     ],
 )
 def test_a_record_without_asked(record, has, came):
-    """For pods of older versions the record alone tells: the largest counts where several became the same one."""
+    """For pods of older versions only the record is there: the largest counts where several became the same one."""
     before = undone(fallen(record, container(cpu=2, **{has: 2})))
     assert asked_of(before) == asked(main={came: 2})
     assert str(before.containers[0].requests["cpu"]) == "2"

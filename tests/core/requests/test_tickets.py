@@ -48,7 +48,7 @@ def test_the_words_of_a_ticket():
     ],
 )
 def test_what_is_right(ticket, namespace, text, created, wrong):
-    """The very pod that the webhook decided about, within an hour; everything else is wrong for a reason that is told."""
+    """The very pod that the webhook decided about, within an hour; everything else is wrong for a reason that is reported."""
     why = KEYS.why_wrong(ticket, namespace, text, created)
     assert why is None if wrong is None else wrong in str(why)
 

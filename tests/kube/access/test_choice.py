@@ -280,7 +280,7 @@ async def test_in_cluster_token_renewal(service_account, monkeypatch):
 
 
 def test_in_cluster_without_token(service_account):
-    """A pod without a service account's token is told what may be the reason."""
+    """Without a service account's token the error says what may be the reason."""
     (service_account / "token").unlink()
     with pytest.raises(
         InvalidKubeconfig, match=r"token is missing: is automountServiceAccountToken switched off\?"

@@ -1,4 +1,4 @@
-"""Which events are written: client-go's rules, told by a clock that stands where it is put."""
+"""Which events are written: client-go's rules, with a clock that stands where it is put."""
 
 from itertools import count
 
@@ -33,7 +33,7 @@ def test_same_event_is_counted():
 
 
 def test_events_that_differ_in_their_message_are_combined():
-    """Nine messages of one kind are told one by one; from the tenth in ten minutes on they are one event that counts."""
+    """Nine messages of one kind are written one by one; from the tenth in ten minutes on they are one event that counts."""
     one = correlator()
     told = [one.correlate(event(f"m{number}"), 0.0) for number in range(12)]
     assert [w.event.message for w in told if w][8:] == [
@@ -61,7 +61,7 @@ def test_object_is_not_flooded():
 
 
 def test_what_is_gone_begins_anew():
-    """An event that the API server has forgotten is written anew under another name, and counted from there."""
+    """An event that the API server has forgotten is written again under another name, and counted from there."""
     one = correlator()
     one.correlate(event(), 0.0)
     second = one.correlate(event(), 1.0)
@@ -94,7 +94,7 @@ def test_messages_fit():
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3)), max_size=300))
 def test_memory_is_bounded(told: list[tuple[int, int]]):
-    """However many objects are told of, no more than a thousand or so are remembered."""
+    """However many objects have events, no more than a thousand or so are remembered."""
     one = correlator()
     for number, message in told * 10:
         one.correlate(event(str(message), about=replace(OWNER, uid=str(number))), 0.0)

@@ -49,7 +49,7 @@ async def stage(*, working: bool = True, counts_up: bool = True) -> AsyncIterato
 
 
 async def test_written_as_kubectl_describe_shows_it():
-    """An event is about its object, says who tells it, and counts how often it came."""
+    """An event is about its object, names its source, and counts how often it came."""
     async with stage() as one:
         for _ in range(3):
             one.recorder.record(Event(OWNER, "GPUFallback", "a pod gets less"))
@@ -101,7 +101,7 @@ async def test_flood_is_dropped():
 
 
 async def test_refusal_is_counted_and_no_trouble():
-    """An API server that does not take events, for want of a right, is told in the log once; later events are tried again."""
+    """An API server that does not take events, for want of a right, is reported in the log once; later events are tried again."""
     async with stage() as one:
         refusal = status(StatusError(403, "Forbidden", "events is forbidden"))
         one.server.intercept = lambda request: refusal if request.method == "POST" else None

@@ -57,7 +57,7 @@ async def test_what_is_not_there_is_not_found():
 
 
 async def test_conflicts():
-    """The first to create wins, and an update of an old version is told so."""
+    """The first to create wins, and an update of an old version fails with a conflict."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         made = decode(await client.create(SECRETS, {"metadata": {"name": "ca"}}))
         with pytest.raises(ApiError) as caught:

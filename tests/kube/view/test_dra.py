@@ -328,7 +328,7 @@ def test_a_class_that_made_too_many_kinds_goes(monkeypatch):
 
 
 def test_answers_are_not_kept_for_ever(monkeypatch):
-    """A driver that writes its slices anew all day does not fill the memory."""
+    """A driver that writes its slices again all day does not fill the memory."""
     monkeypatch.setattr(pools, "_MOST_SHARED", 4)
     found = DraObjects()
     found.replace_classes([read_class(raw(one)) for one in CLASSES])
@@ -429,7 +429,7 @@ NOT_IN = {
     ],
 )
 def test_which_nodes_a_slice_concerns(where, concerned):
-    """Those that its place names, by name or by label: thousands of others are not worked out anew."""
+    """Those that its place names, by name or by label: thousands of others are not worked out again."""
     told = []
     found = DraObjects(lambda spots: told.append(set(spots)))
     found.replace_classes([read_class(raw(one)) for one in CLASSES])
@@ -515,7 +515,7 @@ COUNTERS = st.builds(
 
 @given(st.lists(st.one_of(WRITTEN, WRITTEN, COUNTERS, st.sampled_from("stuv")), max_size=12))
 def test_what_is_not_concerned_stays(events):
-    """After each event only the concerned nodes are asked about anew, and all are right."""
+    """After each event only the concerned nodes are asked about again, and all are right."""
     nodes = [Node("n", {"rack": "a"}), Node("m", {"rack": "b"}), Node("o", {})]
     kept: dict[str, object] = {one.name: {} for one in nodes}
 

@@ -54,7 +54,7 @@ class Replica:
         self.nodes = NodesWithGrace(self.offers, self.clock)
 
     def sees(self, *args, **options) -> dict[str, int]:
-        """The API server tells a node; what is offered then."""
+        """A node comes from the API server; what is offered then."""
         self.nodes.put(read_node(raw(*args, **options), is_any_gpu, self.offers.nodes))
         return self.offers.anywhere()
 

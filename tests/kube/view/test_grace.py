@@ -124,7 +124,7 @@ def test_a_node_that_was_cut_anew(labels, offered):
 
 
 def test_labels_before_devices():
-    """A node that tells its new layout before the kubelet takes the old devices away is no restart either."""
+    """A node that shows its new layout before the kubelet takes the old devices away is no restart either."""
     stage = Stage()
     new = {STATE: "success", "nvidia.com/gpu.count": "4", resource("1g.10gb") + ".count": "28"}
     stage.update(labels=COUNTED, **{"2g.20gb": 8})
@@ -192,7 +192,7 @@ def test_devices_that_outlive_their_labels():
 
 
 def test_labels_are_forgotten_with_their_node():
-    """A node of the same name begins anew: what its labels say was counted by none before."""
+    """A node of the same name begins again: what its labels say was counted by none before."""
     for removed in (lambda nodes: nodes.delete(Key("", "n")), lambda nodes: nodes.replace([])):
         stage = Stage()
         stage.update(labels=COUNTED, **{"2g.20gb": 8})

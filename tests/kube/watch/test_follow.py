@@ -103,7 +103,7 @@ async def test_an_optional_collection_counts_as_empty_until_it_comes(refusal):
 
 
 async def test_silence_is_told_with_its_reason():
-    """After 90 s without a word the trouble names the collection and the last error; then it is over."""
+    """After 90 s without an event `stale` names the collection and the last error; then it is over."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         nodes, clock = Names(), FakeClock()
         client.clock = clock

@@ -131,7 +131,7 @@ async def test_follows(watch_list):
 
 @both
 async def test_fault_18_gone_at_connect(watch_list):
-    """410 as the answer to a watch: listed anew without a version, and what vanished is gone."""
+    """410 as the answer to a watch: listed again without a version, and what vanished is gone."""
     async with following("a", "b", watch_list=watch_list) as setup:
         setup.server.gone_at_connect = 1
         setup.server.cut_watches()
@@ -146,7 +146,7 @@ async def test_fault_18_gone_at_connect(watch_list):
 
 @both
 async def test_fault_18_gone_mid_stream(watch_list):
-    """410 in the middle of a watch: listed anew, and what vanished meanwhile is gone."""
+    """410 in the middle of a watch: listed again, and what vanished meanwhile is gone."""
     async with following("a", "b", watch_list=watch_list) as setup:
         setup.server.black_hole = True  # the deletion is not heard of
         setup.remove("b")
@@ -275,7 +275,7 @@ async def test_fault_20_storm(watch_list):
 
 @both
 async def test_fault_21_restored_etcd_seen_in_a_bookmark(watch_list):
-    """A version before the last one means another past: everything is listed anew."""
+    """A version before the last one means another past: everything is listed again."""
     async with following("a", "b", watch_list=watch_list) as setup:
         backup = setup.server.store.snapshot()
         for value in range(5):
@@ -294,7 +294,7 @@ async def test_fault_21_restored_etcd_seen_in_a_bookmark(watch_list):
 
 @both
 async def test_fault_21_restored_etcd_without_a_word(watch_list):
-    """A server restored behind our back: our version lies in its future, so it is silent and refuses; listed anew."""
+    """A server restored behind our back: our version lies in its future, so it is silent and refuses; listed again."""
     async with following("a", watch_list=watch_list) as setup:
         backup = setup.server.store.snapshot()
         for value in range(5):

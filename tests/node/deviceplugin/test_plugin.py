@@ -1,4 +1,4 @@
-"""The plugin and a kubelet: what is told, what is handed out, what survives."""
+"""The plugin and a kubelet: what is reported, what is handed out, what survives."""
 
 import asyncio
 import errno
@@ -89,7 +89,7 @@ def test_runtimes_without_cdi_get_device_nodes() -> None:
 
 
 def test_fault_23_kubelet_restarts() -> None:
-    """A kubelet that starts anew deletes all sockets; every resource is registered again within seconds."""
+    """A kubelet that starts again deletes all sockets; every resource is registered again within seconds."""
 
     async def story(root: Path) -> None:
         async with running(ListSource([*mock_devices(), *slices(2, [0, 2])]), root=root) as node:
@@ -159,7 +159,7 @@ def test_fault_23_the_kubelet_comes_later() -> None:
 
 
 def test_fault_24_unhealthy_and_healthy_again() -> None:
-    """The full list is sent when a device falls ill and when it recovers."""
+    """The full list is sent when a device becomes unhealthy and when it recovers."""
 
     async def story(root: Path) -> None:
         source = ListSource(mock_devices())

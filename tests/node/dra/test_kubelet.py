@@ -32,7 +32,7 @@ def test_cleaning_leaves_our_own_sockets():
 
 
 def test_a_socket_that_is_gone_before_it_was_ever_seen(monkeypatch):
-    """Another process took it for a dead one while it was made: it is served anew at the next look."""
+    """Another process took it for a dead one while it was made: it is served again at the next check."""
 
     async def main(folder):
         served = serve

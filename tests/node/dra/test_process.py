@@ -260,7 +260,7 @@ def test_claims_are_prepared_over_the_socket() -> None:
 
 @asynccontextmanager
 async def health_told(found: Cluster, service: str) -> AsyncIterator[Any]:
-    """The stream on which the kubelet hears of devices that are ill, or well again."""
+    """The stream on which the kubelet hears of devices that become unhealthy, or healthy again."""
     method = messages.WATCH_HEALTH[service]
     async with grpc.aio.insecure_channel(f"unix:{await found.registered()}") as channel:
         stream: Any = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
@@ -269,7 +269,7 @@ async def health_told(found: Cluster, service: str) -> AsyncIterator[Any]:
 
 
 def test_an_ill_device_is_tainted_and_told() -> None:
-    """The scheduler keeps away, the kubelet and an Event say why; well again, both hear that."""
+    """The scheduler keeps away, the kubelet and an Event say why; healthy again, both hear that."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:
@@ -292,7 +292,7 @@ def test_an_ill_device_is_tainted_and_told() -> None:
 
 
 def test_health_is_told_without_an_api_server() -> None:
-    """The API server answers nothing any more: the kubelet still hears of an ill device, and taints follow when it is back."""
+    """The API server answers nothing any more: the kubelet still hears of an unhealthy device, and taints follow when it is back."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:
@@ -482,7 +482,7 @@ def test_what_a_killed_process_left_is_removed() -> None:
 
 
 def test_a_socket_that_is_removed_comes_back() -> None:
-    """Both sockets are looked at every second: when one is gone, the driver serves and registers anew."""
+    """Both sockets are checked every second: when one is gone, the driver serves and registers again."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:

@@ -1,4 +1,4 @@
-"""The fault file: a person edits it, devices fall ill and recover."""
+"""The fault file: a person edits it, devices become unhealthy and recover."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ def ill(source: FaultySource) -> dict[str, str]:
 
 
 def test_lines_come_and_go(tmp_path: Path) -> None:
-    """Each line makes a device ill, without a restart; taking it out, or the file, heals."""
+    """Each line makes a device unhealthy, without a restart; taking it out, or the file, heals."""
     path = tmp_path / "faults.yaml"
     source = FaultySource(ListSource(mock_devices()), path)
     assert ill(source) == {}

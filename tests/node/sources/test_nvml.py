@@ -216,7 +216,7 @@ def test_what_the_library_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_fault_50_a_driver_that_is_reloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a driver there is one sentence; when it is back, everything is asked and registered anew."""
+    """Without a driver there is one sentence; when it is back, everything is asked and registered again."""
     fake = FakePynvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     library = NvmlLibrary()
@@ -251,7 +251,7 @@ def test_fault_51_one_lost_card_does_not_take_the_node_with_it(
 ) -> None:
     """A card that is lost, at whatever it is asked, keeps its devices as last seen, unhealthy with NVML's words; the others stay.
 
-    It is well again when it answers.
+    It is healthy again when it answers.
     """
     fake, nvml = library(monkeypatch, "card", "card1")
     fake.events, clock = [], Clock()
@@ -293,7 +293,7 @@ def test_numbers_that_shift_when_a_card_is_lost(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_card_that_is_being_cut_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told as it was seen last, and is not ill for it."""
+    """It is reported as it was seen last, and is not unhealthy for it."""
     fake, nvml = library(monkeypatch, "card", "card1")
     before = nvml.cards()
     fake.answers = {"card1": 15}
@@ -302,7 +302,7 @@ def test_a_card_that_is_being_cut_is_not_asked(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_slice_that_is_removed_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program that cuts the card meanwhile does not make it ill: the slice is gone, that is all."""
+    """Another program that cuts the card meanwhile does not make it unhealthy: the slice is gone, that is all."""
     fake, nvml = library(monkeypatch, "card")
     fake.answers["card slice"] = 6
     (card,) = nvml.cards()
@@ -312,7 +312,7 @@ def test_a_slice_that_is_removed_while_it_is_read(monkeypatch: pytest.MonkeyPatc
 
 
 def test_events_while_a_card_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event of a lost card has no name and makes us look at the cards; waiting for events that fails makes the library open anew."""
+    """An event of a lost card has no name and makes us read the cards; a wait for events that fails makes us open the library again."""
     fake, nvml = library(monkeypatch, "card", "card1")
     nvml.cards()
     fake.answers = {"card": 15}

@@ -218,7 +218,7 @@ def test_resources_that_a_container_can_have(name, complaint):
 
 
 def test_below_a_bad_name():
-    """What is wrong below a name that is wrong itself is told with the name, as it was written."""
+    """What is wrong below a name that is wrong itself is reported with the name, as it was written."""
     cpu = {"name": "cpu", "coefficient": 1}
     text = json.dumps({"injection": {"resourceMap": {"V100": {"gpu": {"resourceList": [cpu, cpu]}}}}})
     assert complaints(text) == (

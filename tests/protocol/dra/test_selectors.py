@@ -186,6 +186,6 @@ def test_unknown_types_and_kinds():
     ],
 )
 def test_what_an_expression_looks_at(expressions, names, every):
-    """Names of attributes and capacities, or all of them where that cannot be told."""
+    """Names of attributes and capacities, or all of them where that is not known."""
     found = Selectors().use([DeviceClass("c", expressions)])
     assert (set(found.some), found.every) == (names, every)

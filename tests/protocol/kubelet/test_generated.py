@@ -12,7 +12,7 @@ CONTRACTS = sorted(SRC.glob("tessera/protocol/*/*.proto"))
 
 
 def test_generated_messages_are_up_to_date(tmp_path: Path) -> None:
-    """What is committed equals what the pinned compiler generates now (`make proto` mends it)."""
+    """What is committed equals what the pinned compiler generates now (`make proto` repairs it)."""
     import grpc_tools
 
     includes = importlib.resources.files(grpc_tools) / "_proto"

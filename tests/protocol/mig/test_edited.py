@@ -63,7 +63,7 @@ def test_lines_stay():
     ],
 )
 def test_what_else_is_there_keeps_its_meaning(text, lost):
-    """However the document is written; only where its lines cannot be kept its comments are lost, and that is told."""
+    """However the document is written; only where its lines cannot be kept are its comments lost, and that is reported."""
     before = yaml.load(text)
     found = edited(text, {"tessera-new": THREES}, [], "x")
     after = yaml.load(found.text)

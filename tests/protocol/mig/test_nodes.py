@@ -53,7 +53,7 @@ def test_labels(labels, product, cards, strategy):
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.short_name)
 def test_a_mapping_names_devices_as_their_cards_usually_do(product):
-    """Where two names share a profile id (7g.79gb and 7g.80gb of an A100), the usual one is told; pods ask for that."""
+    """Where two names share a profile id (7g.79gb and 7g.80gb of an A100), the usual one is reported; pods ask for that."""
     for shape in product.shapes:
         layout = NodeLayout((CardLayout.cut(product, [shape.profile]),))
         labels = {"nvidia.com/gpu.product": product.label, "nvidia.com/gpu.memory": str(product.memory_mib)}

@@ -31,7 +31,7 @@ def pod(name="p", namespace="ml", **metadata):
 
 
 class Hook:
-    """A webhook that answers what it is told, and remembers what it was asked."""
+    """A webhook that answers as the test sets it, and remembers what it was asked."""
 
     def __init__(self, **response):
         self.response = response

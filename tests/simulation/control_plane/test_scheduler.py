@@ -1,4 +1,4 @@
-"""The stand-in scheduler: where pods go, and what they are told."""
+"""The stand-in scheduler: where pods go, and why they wait."""
 
 import pytest
 

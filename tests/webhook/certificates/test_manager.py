@@ -223,7 +223,7 @@ _DAMAGED = [
 
 @pytest.mark.parametrize(("data", "complaint"), _DAMAGED)
 def test_a_damaged_secret_is_set_aside_and_replaced(data, complaint):
-    """A Secret of ours that can sign nothing is told, kept under other names after a while, and replaced; no leaf is lost."""
+    """A Secret of ours that can sign nothing is reported, kept under other names after a while, and replaced; no leaf is lost."""
     with pytest.raises(InvalidAuthorities, match=f"^Secret a/b: {complaint}"):
         read_authorities(data, "Secret a/b")
     store = FakeStore()
@@ -237,7 +237,7 @@ def test_a_damaged_secret_is_set_aside_and_replaced(data, complaint):
         for _ in range(2):
             await replica.manager.settle()
             replica.clock.ahead += 100
-            assert store.secret.data == data  # two steps of a person who mends it are not disturbed
+            assert store.secret.data == data  # two steps of a person who repairs it are not disturbed
         assert replica.manager.errors == 2
         assert replica.manager.not_ready() is None
         replica.clock.ahead += 100
@@ -362,7 +362,7 @@ def test_fault_31_bundle_emptied_and_hidden(keeps):
         store.bundles = StoredBundles("emptied", {"gpu-allocation.k8s.io": b""})
         store.hidden = True
         await replica.manager.settle()
-        assert trusted() == "1"  # one failed look proves nothing
+        assert trusted() == "1"  # one failed read proves nothing
         replica.clock.ahead += 61
         assert trusted() == "0"
         assert (
@@ -668,7 +668,7 @@ async def _unused(question: Question) -> Made:
 
 
 def test_signing_fails():
-    """Without a signer there is an error that is told, and no crash."""
+    """Without a signer there is an error that is reported, and no crash."""
 
     async def main() -> None:
         replica = Replica(FakeStore(), signer=Signer(_unused))

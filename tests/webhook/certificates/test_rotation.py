@@ -302,7 +302,7 @@ class Cluster:
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
             self.world.time += 1
-            # every running replica gets through at least one whole look a second, interleaved at random
+            # every running replica gets through at least one whole reconciliation a second, interleaved at random
             running = [one for one in (*self.keepers, *self.replicas) if not one.paused]
             turns = running * self.random.randint(8, 16)
             self.random.shuffle(turns)

@@ -101,7 +101,7 @@ def test_bad_pairs(certificate, key, complaint):
 
 
 def test_fault_13_mismatch_on_disk(tmp_path):
-    """A pair that does not match changes nothing, is told and shows; the next good pair is served."""
+    """A pair that does not match changes nothing, is reported and shows; the next good pair is served."""
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
     def write(pair: Pair) -> None:

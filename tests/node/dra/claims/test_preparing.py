@@ -191,7 +191,7 @@ def test_overlapping_slices_wait_for_each_other(tmp_path: Path, wanted: Device) 
 
 
 def test_waiting_ends_with_a_reason(tmp_path: Path) -> None:
-    """What does not pass is told to the kubelet in time, and names the device and the claim that has it."""
+    """The kubelet gets an error in time for a claim that has to wait, and names the device and the claim that has it."""
 
     async def story() -> None:
         node = Node(tmp_path)
@@ -361,7 +361,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
 
 
 def test_after_a_reboot_nothing_is_believed(tmp_path: Path) -> None:
-    """The claim that was prepared is prepared anew; another may have its device."""
+    """The claim that was prepared is prepared again; another may have its device."""
 
     async def story() -> None:
         before = Node(tmp_path)

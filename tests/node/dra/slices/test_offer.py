@@ -35,7 +35,7 @@ def test_names_that_would_be_equal_are_told_apart() -> None:
 
 
 def test_names_do_not_depend_on_health_or_layout() -> None:
-    """The same device has the same name when it is ill, leaving, or beside others."""
+    """The same device has the same name when it is unhealthy, leaving, or beside others."""
     device = mig("2g.20gb", 4)
     ill = replace(device, problem="XID 79", leaving=True)
     assert names(device) == names(ill) == ["gpu-0-mig-2g-20gb-4"]

@@ -227,7 +227,7 @@ def test_wiped_slices_come_back_in_a_later_generation() -> None:
 
 
 def test_slices_of_another_node_object_are_written_anew() -> None:
-    """A node that was deleted and made anew has another uid: its slices would go with the old one."""
+    """A node that was deleted and made again has another uid: its slices would go with the old one."""
     api = FakeApi()
     desired = specs(offered(mig("2g.20gb", 0)))
     api.carry_out(desired)

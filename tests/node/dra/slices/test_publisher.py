@@ -1,4 +1,4 @@
-"""Slices kept in an API server that does not always do as it is told."""
+"""Slices kept in an API server that does not always do what it is asked."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

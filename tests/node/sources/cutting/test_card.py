@@ -88,7 +88,7 @@ def test_where_nvml_refuses_what_was_there_before_is_put_back(name: str) -> None
 
 
 def test_what_cannot_be_put_back_is_said_and_stays_in_the_journal() -> None:
-    """Both words of NVML are told; the next cut still knows what was there before."""
+    """Both words of NVML are reported; the next cut still knows what was there before."""
     card, journal = FakeCard().add(*FIRST.instances), MemoryJournal()
 
     def refuse(called: str, number: int) -> None:

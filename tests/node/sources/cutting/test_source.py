@@ -195,7 +195,7 @@ def test_nothing_goes_while_the_kubelet_may_still_choose_it(tmp_path: Path) -> N
 
 
 def test_fault_50_nvml_refuses(tmp_path: Path) -> None:
-    """`failed` with NVML's words, the card as it was and offered as it was; another layout is tried anew."""
+    """`failed` with NVML's words, the card as it was and offered as it was; another layout is tried again."""
 
     async def story() -> None:
         def refuse(name: str, number: int) -> None:
@@ -332,7 +332,7 @@ def test_mig_mode_is_switched_only_where_that_is_allowed(tmp_path: Path) -> None
 
 
 def test_fault_50_a_reset_is_said_and_not_done(tmp_path: Path) -> None:
-    """MIG mode is set; the card is cut after somebody has reset it."""
+    """MIG mode is set; the card is cut after a person has reset it."""
 
     async def story() -> None:
         card = FakeCard(mig=False, reset_needed=True)
@@ -561,7 +561,7 @@ def test_a_layout_that_is_not_known_yet(tmp_path: Path) -> None:
 
 
 def test_room_on_the_cards(tmp_path: Path) -> None:
-    """Of a lost card nothing is told; of the others what is cut, and what pods hold."""
+    """Of a lost card nothing is reported; of the others what is cut, and what pods hold."""
 
     async def story() -> None:
         cards = FakeCard(0), FakeCard(1)

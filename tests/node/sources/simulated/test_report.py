@@ -43,7 +43,7 @@ def test_devices_that_stay_are_on_their_cards() -> None:
 
 
 def test_two_layouts_may_have_more_engines_than_a_card() -> None:
-    """One `.me` stays, another has come: no layout has both, so what stays is what is told."""
+    """One `.me` stays, another has come: no layout has both, so what stays is what is reported."""
     product = find_product("H100-80GB")
     assert product is not None
     old, new = (read_layout(_at(start), [product]) for start in (0, 1))

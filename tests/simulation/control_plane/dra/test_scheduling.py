@@ -1,4 +1,4 @@
-"""Claims in the stand-in scheduler: which node, which devices, and what a pod is told that has to wait."""
+"""Claims in the stand-in scheduler: which node, which devices, and why a pod has to wait."""
 
 from collections import Counter
 
@@ -77,7 +77,7 @@ def test_the_better_alternative_beats_the_emptier_node():
     ],
 )  # fmt: skip
 def test_requests(requests, expected):
-    """Which claims a node with one 2g and two 1g has devices for, and what is told of the others."""
+    """Which claims a node with one 2g and two 1g has devices for, and why the others do not fit."""
     cluster = Cluster(a="2g 1g 1g")
     cluster.claim("c", *requests)
     assert cluster.pod("p", claim="c") == expected
