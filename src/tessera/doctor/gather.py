@@ -162,7 +162,7 @@ class Observer:
             return None
 
     async def _config_map(self, field: str, namespace: str, name: str | None, key: str) -> str | None:
-        """What stands under a key of a ConfigMap; None where there is no such thing."""
+        """The value of a ConfigMap's key; None where there is no such key or ConfigMap."""
         if name is None:
             return None
         path = path_of("v1", "configmaps", namespace=namespace, name=name)
@@ -180,7 +180,7 @@ class Observer:
     # Dynamic resource allocation
 
     async def _dra(self, inventory: DiagnosisInventory, lists: DraLists) -> DynamicAllocation:
-        """Who offers devices, in which classes, and how the scheduler chooses among nodes."""
+        """Which drivers offer devices, in which classes, and how the scheduler chooses among nodes."""
         drivers, driver_pods = await self._daemon_sets("drivers", "driver_pods", DRIVERS)
         path = path_of(API_VERSION, "resourceclaimtemplates")
         templates = await self._reader.all("templates", ClaimTemplateIn, path)

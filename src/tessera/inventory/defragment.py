@@ -1,4 +1,4 @@
-"""Whose end would make room in a cluster: who holds which device, and where else a pod could go."""
+"""Which pods' end would make room in a cluster: the pods that hold each device, and where else a pod could go."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -53,7 +53,7 @@ class ApplyOptions:
 
 
 def caller() -> str:
-    """Who calls the command, for other people who find it on a node."""
+    """The user who calls the command, for other people who find it on a node."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user has no name

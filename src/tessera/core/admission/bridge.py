@@ -142,7 +142,7 @@ def without_amounts(pod: Pod, bridged: Converted) -> Pod:
 
 
 def why_not(pod: Pod, search: FallbackSearch, offers: ClusterView) -> NotConverted | None:
-    """What speaks against it before anything is looked for."""
+    """Why the request cannot become a claim, as far as that is known before the search."""
     if not offers.controller:
         return NotConverted(
             "controller_away", "tessera controller does not renew its Lease; it makes the templates"

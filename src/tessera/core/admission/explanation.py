@@ -124,7 +124,7 @@ def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
 
 
 def _free(pod: Pod, view: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
-    """Whether what is free matters, and who says so."""
+    """Whether what is free matters, and by which setting."""
     namespace = view.namespaces.get(pod.namespace)
     if not asked_profiles(pod) or when_of(pod, namespace, policy) is not When.FULL:
         return

@@ -148,7 +148,7 @@ class Namespace:
 
 
 def why_excluded(pod: Pod, node: Node, transient: tuple[str, ...] = ()) -> str | None:
-    """Why a pod could never be placed on a node, in words; None when it could.
+    """Why a pod could never be placed on a node; None when it could.
 
     `transient` are taints that exclude no pod, beside those of Kubernetes itself.
     """
@@ -159,7 +159,7 @@ def why_excluded(pod: Pod, node: Node, transient: tuple[str, ...] = ()) -> str |
 
 
 def why_not_selected(pod: Pod, node: Node) -> str | None:
-    """Why a pod's own selectors keep it from a node, in words; None when they do not."""
+    """Why a pod's own selectors keep it from a node; None when they do not."""
     if pod.node_name and pod.node_name != node.name:
         return f"spec.nodeName is {pod.node_name}"
     for key, value in pod.node_selector.items():
@@ -174,7 +174,7 @@ def why_not_selected(pod: Pod, node: Node) -> str | None:
 
 
 def why_too_small(needs: Mapping[str, Number], node: Node) -> str | None:
-    """Why a node could not hold a pod even if it were empty, in words; None when it could."""
+    """Why a node could not hold a pod even if it were empty; None when it could."""
     for resource, need in needs.items():
         has = node.amount(resource)
         if has is not None and has < need:

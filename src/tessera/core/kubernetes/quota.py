@@ -67,7 +67,7 @@ class Allowance:
         return other
 
     def obstacle(self, resource: str, need: Number) -> str:
-        """Why so many of a resource may not be had, in words; empty when they may."""
+        """Why the quota forbids so many of a resource; empty when it does not."""
         if resource not in self._named:
             return f"over the quota: {self._names} does not name {short(resource)}"
         return self.is_full(resource, need)

@@ -1,4 +1,4 @@
-"""Who waits for what: which pods could go to free devices, which a layout could help, and which not.
+"""Which pods wait for what: which could go to free devices, which a layout could help, and which not.
 
 Pods that ask for the same and may go to the same nodes are one group. Free devices are given out first, node by node as
 the scheduler could do it: selectors, required node affinity, taints, and everything else that a pod asks for. Those that

@@ -71,7 +71,7 @@ def record_with(earlier: str, replaced: Sequence[Replaced]) -> str:
 
 
 def asked_first(record: str) -> str:
-    """What stood in the place of what a record's pod has now, in words: `3g.30gb, 2g.20gb`."""
+    """What a record's pod asked for before fallback, as text: `3g.30gb, 2g.20gb`."""
     return ", ".join(dict.fromkeys(short(old) for old, _ in recorded(record)))
 
 

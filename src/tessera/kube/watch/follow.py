@@ -71,7 +71,7 @@ class Follower:
         return "; ".join(waiting) or None
 
     def absent(self, only: Resource | None = None) -> str:
-        """What counts as empty since the server does not have it, or not for us, and its words; empty when all is there."""
+        """The collections that count as empty since the server does not have them, or not for us, with its messages; empty: all are there."""
         return "; ".join(
             f"{one.resource.name}: {one.health.last_error}"
             for one in self.reflectors

@@ -130,7 +130,7 @@ class Allocations:
         self._uids: dict[Key, str] = {}  # of the pods that hold devices, as far as they are known
 
     def held(self, keys: Collection[Key]) -> dict[Key, str]:
-        """Those of these devices that are not proven free, and who holds them.
+        """Those of these devices that are not proven free, and the pods that hold them.
 
         Before the first proof that is all of them: the record may come from a disk that was full.
         """

@@ -1,4 +1,4 @@
-"""Who offers the node's devices: the newest process of the driver, and that only where no device plugin does.
+"""Which process offers the node's devices: the newest process of the driver, and only where no device plugin does.
 
 During an update two processes of the driver run. Each holds a lock on a file of its own, named after the time it began; a lock that is
 free belonged to a process that has ended. A claim does not regard the node's allocatable, and a device plugin does not regard

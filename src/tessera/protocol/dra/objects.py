@@ -198,7 +198,7 @@ class Claim(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """Who has its devices, as the dashboard names it: the pod, the first of several, or the claim alone."""
+        """The holder of its devices, as the dashboard names it: the pod, the first of several, or the claim alone."""
         return f"{self.namespace}/{self.pods[0]}" if self.pods else f"claim {self.namespace}/{self.name}"
 
 

@@ -42,12 +42,12 @@ class Denial(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether Tessera's webhook did it: it has the chart's name, or its words."""
+        """Whether Tessera's webhook rejected the pod: it has the chart's name, or one of its messages."""
         return self.webhook == WEBHOOK or bool(self.wanted)
 
 
 def denial_in(message: str) -> Denial | None:
-    """Who rejected a pod, and why, in a controller's message; None where no webhook did."""
+    """The webhook that rejected a pod, and why, by a controller's message; None where no webhook did."""
     found = _DENIED.search(message)
     return Denial(found["webhook"], found["reason"]) if found else None
 

@@ -40,13 +40,13 @@ class Wanted:
 
 
 class Admission(Protocol):
-    """Who is asked about a pod that is about to be created: the pod as it is let in, and what it can run on; None: rejected."""
+    """What decides about a pod that is about to be created: the pod as it is admitted, and what it can run on; None: rejected."""
 
     def admit(self, pod: Pod, owner: str, now: float) -> tuple[Pod, Options] | None: ...
 
 
 class Follower(Protocol):
-    """Who watches the pods."""
+    """A watcher of the pods."""
 
     def put(self, state: PodState) -> None: ...
 

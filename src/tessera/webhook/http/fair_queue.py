@@ -1,4 +1,4 @@
-"""Who is answered when there is much to do at once.
+"""Which connection is answered next when there is much to do at once.
 
 All connections share one thread. A small request is answered as it comes, in microseconds. Large ones, and those of a
 client that sends many without waiting for answers, take turns: together they get a few milliseconds of each round of

@@ -1,4 +1,4 @@
-"""What is free in a cluster: allocatable, less bound pods, less rooms. For who follows pods and writes them here, beside the offers.
+"""What is free in a cluster: allocatable, less bound pods, less rooms. The follower of pods writes them here, beside the offers.
 
 There is no clock here: who writes says what time it is, in seconds of any clock that only grows.
 """

@@ -30,7 +30,7 @@ Rank = tuple[int, float, str]  # priority (higher first), age, name
 
 
 class _Group:
-    """Those of one shape: which nodes they may go to, and who of them has no room."""
+    """The pods of one shape: which nodes they may go to, and which of them have no room."""
 
     __slots__ = ("members", "nodes", "queue", "shape", "tried", "version")
 
@@ -43,7 +43,7 @@ class _Group:
 
 
 class RoomHolder:
-    """Who has a room, or should have one."""
+    """A pod that has a room, or should have one."""
 
     __slots__ = ("asks_at", "group", "key", "node", "queued", "rank", "since", "verdict", "warned")
 
