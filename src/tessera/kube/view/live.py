@@ -142,9 +142,9 @@ class LiveView(Follower):
 
     def missing(self) -> str | None:
         """What keeps the view from being complete; once it is, the first class that comes later does not make it less."""
-        words = None if self._complete else super().missing()
-        self._complete = words is None
-        return words
+        problem = None if self._complete else super().missing()
+        self._complete = problem is None
+        return problem
 
     def _read_node(self, raw: bytes) -> Node:
         """A node; once there are classes, DRA may serve anything on any node, so all of them matter."""

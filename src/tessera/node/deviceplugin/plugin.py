@@ -257,7 +257,10 @@ class Plugin(Poller):
             return False
         self._holders.grant(one.key for one in gone)
         self._publish(change.devices)
-        log.info("back for a pod that the kubelet chose them for: %s", ", ".join(one.id for one in gone))
+        log.info(
+            "devices are back for the pod for which the kubelet chose them: %s",
+            ", ".join(one.id for one in gone),
+        )
         return True
 
     def _put_on_disk(self, devices: tuple[Device, ...]) -> None:

@@ -51,7 +51,7 @@ class DriverEndpoint:
         self._registry = kubelet_dir / "plugins_registry"
         self._socket = self._plugins / f"{token}.sock"
         self._found = self._registry / f"{DRIVER}-{token}-reg.sock"
-        self._hidden = self._found.with_name(f".{self._found.name}")  # the kubelet does not look at these
+        self._hidden = self._found.with_name(f".{self._found.name}")  # the kubelet ignores these
         self._services = services
         self._metrics = metrics
         self._closing = closing

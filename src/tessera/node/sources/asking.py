@@ -67,14 +67,14 @@ class Asker:
     @property
     def unanswered(self) -> dict[str, str]:
         """The questions whose answers were not taken yet; for one that hangs, the message that says so."""
-        return {key: self._words(one) for key, one in self._open.items()}
+        return {key: self._message(one) for key, one in self._open.items()}
 
     @property
     def at_work(self) -> bool:
         """Whether some call has not come back."""
         return not all(one.answer.done() for one in self._open.values())
 
-    def _words(self, one: _Question) -> str:
+    def _message(self, one: _Question) -> str:
         # the same text for as long as it lasts: it is written to the node
         if one.answer.done() or self._clock() - one.since < HANGS:
             return ""

@@ -50,7 +50,7 @@ class NvmlSource:
         self._host_root = host_root
         self._clock = clock
         self._failed = failed
-        self._hanging: Mapping[str, str] = {}  # what of NVML does not come back, and the words for it
+        self._hanging: Mapping[str, str] = {}  # what of NVML does not come back, and the message about it
         self.cards: Sequence[NvmlCard] = ()  # as they were read last
         self._cards_at: float | None = None
         # card and GPU instance → when, what
@@ -92,7 +92,7 @@ class NvmlSource:
     def _report_hanging(self) -> None:
         before, self._hanging = (
             self._hanging,
-            {what: words for what, words in self._nvml.unanswered.items() if words},
+            {what: message for what, message in self._nvml.unanswered.items() if message},
         )
         for what in self._hanging.keys() - before.keys():
             self._failed("nvml")

@@ -83,10 +83,10 @@ class NvmlLibrary:
             self._last_cards = self._cards(*found, busy)
             return self._last_cards
         waits = self._driver.unanswered
-        words = waits.get("open") or waits.get("driver")
+        message = waits.get("open") or waits.get("driver")
         if not self._last_cards:
-            raise SourceFailed(f"NVML {words or _NOT_YET}")
-        return [replace(card, problem=words or card.problem) for card in self._last_cards]
+            raise SourceFailed(f"NVML {message or _NOT_YET}")
+        return [replace(card, problem=message or card.problem) for card in self._last_cards]
 
     def events(self) -> Sequence[NvmlEvent]:
         found = self._answer("events", self._events)
@@ -148,8 +148,8 @@ class NvmlLibrary:
     def _found(self, lib: Any, index: int, answer: "Future[NvmlCard] | None") -> NvmlCard | str:
         """A card, as it answered now or last; or what is wrong with it."""
         if answer is None:
-            words = self._readers.unanswered.get(f"card {index}")
-            return words or self._seen.get(index) or _NOT_YET
+            message = self._readers.unanswered.get(f"card {index}")
+            return message or self._seen.get(index) or _NOT_YET
         try:
             return answer.result()
         except lib.NVMLError as error:

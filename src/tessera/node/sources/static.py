@@ -12,7 +12,7 @@ _DEVICE_TYPES = (stat.S_ISCHR, stat.S_ISBLK, stat.S_ISFIFO)
 
 
 class StaticSource:
-    """A fixed list of devices, looked at on the host."""
+    """A fixed list of devices, checked on the host."""
 
     def __init__(self, devices: Sequence[Device], host_root: Path = Path("/")) -> None:
         self._devices = tuple(devices)

@@ -60,8 +60,8 @@ def test_a_slice_that_another_program_uses_stays_with_nvmls_words() -> None:
     """The rest is carried out; it is tried again later."""
     card = FakeCard().add(*FIRST.instances)
     card.in_use = {3}
-    words = "3g.71gb at 4: nvmlComputeInstanceDestroy: In use by another client"
-    assert cut(order(card, SEVEN), card, MemoryJournal()) == Busy(words)
+    message = "3g.71gb at 4: nvmlComputeInstanceDestroy: In use by another client"
+    assert cut(order(card, SEVEN), card, MemoryJournal()) == Busy(message)
     assert len(card.instances) == 5
     card.in_use = set()
     assert cut(order(card, SEVEN), card, MemoryJournal()) == Done()
@@ -111,8 +111,8 @@ def test_mig_mode() -> None:
     card = FakeCard(mig=False)
     assert cut(order(card, SEVEN), card, MemoryJournal()) == Busy("MIG mode is off")
     card.busy = True
-    words = "nvmlDeviceSetMigMode: In use by another client"
-    assert cut(order(card, SEVEN, switch=True), card, MemoryJournal()) == Busy(words)
+    message = "nvmlDeviceSetMigMode: In use by another client"
+    assert cut(order(card, SEVEN, switch=True), card, MemoryJournal()) == Busy(message)
     assert card.cut == Cut(mig=False)
     card.busy = False
     assert cut(order(card, SEVEN, switch=True), card, MemoryJournal()) == Done()
@@ -123,7 +123,7 @@ def test_mig_mode() -> None:
     for _ in range(2):  # once set, it is not set again
         outcome = cut(order(card, SEVEN, switch=True), card, MemoryJournal())
         assert isinstance(outcome, ResetNeeded)
-        assert "after a reset of the card" in outcome.words
+        assert "after a reset of the card" in outcome.message
     assert card.calls.count("switch") == 4
     assert not card.mig
 
@@ -152,7 +152,7 @@ def test_nothing_changes_without_a_journal() -> None:
     card = FakeCard().add(*FIRST.instances)
     outcome = cut(order(card, SEVEN), card, Full())
     assert isinstance(outcome, Failed)
-    assert "No space left" in outcome.words
+    assert "No space left" in outcome.message
     assert card.cut == FIRST
 
 

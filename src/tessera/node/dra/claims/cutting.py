@@ -1,7 +1,7 @@
 """Slices of real cards that are cut for claims: there before a claim is answered, gone when it has ended.
 
 What a card is to have is what the claims on disk hold of it. So a process that was killed at any point has left nothing to undo
-but slices that no claim holds, and these go when the next one looks after the card.
+but slices that no claim holds, and these go when the next one cleans up the card.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class ClaimSlices:
         mine, ends = _on_demand(entry, devices), time.monotonic() + timeout
         try:
             await self._source.refresh(force=bool(mine))
-            words = [
+            messages = [
                 await self._cut(card, entry, ends)
                 for card in sorted({one.parent for one, _ in mine if not one.admin})
             ]
@@ -106,7 +106,7 @@ class ClaimSlices:
             elif (entry.uid, one.parent) not in self._made:
                 there = None  # it is not the claim's: some program uses it
             if there is None:
-                why = "; ".join(filter(None, words)) or "another slice is in its place"
+                why = "; ".join(filter(None, messages)) or "another slice is in its place"
                 return f"{one.device} cannot be cut: {why}"
             made[one.device] = there
         return made
@@ -117,13 +117,13 @@ class ClaimSlices:
         ours = [one for one in everything.instances if one not in others.instances]
         there = [one for one in ours if self._source.has(card, one)]
         if there and (entry.uid, card) not in self._made:
-            words = await self._source.cut(card, others, _left(ends))
+            message = await self._source.cut(card, others, _left(ends))
             if any(self._source.has(card, one) for one in there):
-                return words
-        words = await self._source.cut(card, everything, _left(ends), make=ours)
+                return message
+        message = await self._source.cut(card, everything, _left(ends), make=ours)
         if all(self._source.has(card, one) for one in ours):
             self._made.add((entry.uid, card))
-        return words
+        return message
 
     async def remove(self, entry: PreparedClaim) -> None:
         """Remove the claim's slices; one that some program still uses goes later, and keeps its place until then."""
@@ -131,21 +131,21 @@ class ClaimSlices:
             ours = entry.phase is Phase.COMPLETED or (entry.uid, card) in self._made
             self._made.discard((entry.uid, card))
             if not (ours and held.instances and self._source.knows(card)):
-                continue  # what is not known to be ours goes when we look after the card, if it may
+                continue  # what is not known to be ours goes when the card is cleaned up, if it may
             try:
                 others = await self._wanted(card, without=entry.uid)
-                words = await self._source.cut(card, others, _END, only=held.instances)
+                message = await self._source.cut(card, others, _END, only=held.instances)
             except SourceFailed as error:
-                words = str(error)
-            if words:
-                log.warning("%s has ended, and its slices go later: %s", entry, words)
+                message = str(error)
+            if message:
+                log.warning("%s has ended, and its slices go later: %s", entry, message)
 
     async def tidy(self, card: str) -> None:
         """Remove what no claim holds."""
         try:
             await self._source.cut(card, await self._wanted(card), _END)
         except SourceFailed as error:
-            log.warning("card %s is looked after later: %s", card, error)
+            log.warning("card %s will be cleaned up later: %s", card, error)
 
     def untidy(self, entries: Sequence[PreparedClaim]) -> list[str]:
         """The cards that have something that no claim holds."""

@@ -270,7 +270,7 @@ class Claims:
                 self._spawn(self._tidy(card))
 
     def gone(self, entries: Sequence[PreparedClaim]) -> dict[Key, str]:
-        """Devices of claims that are no longer on their cards, and the words for it."""
+        """Devices of claims that are no longer on their cards, and what is wrong with them."""
         return self._slices.gone(entries, self._offered()) if self._slices else {}
 
     async def _tidy(self, card: str) -> None:

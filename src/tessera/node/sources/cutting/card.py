@@ -22,19 +22,19 @@ class Done:
 class Busy:
     """Some program that is no pod uses what was to go; try again later."""
 
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResetNeeded:
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """NVML refused; the card is as it was before, unless the words say otherwise."""
+    """NVML refused; the card is as it was before, unless the message says otherwise."""
 
-    words: str
+    message: str
     lasting: bool = False  # whether it would refuse the same again
 
 
@@ -111,7 +111,7 @@ class _Cut:
 
     def __init__(self, order: Order, card: Writer) -> None:
         self.order = order
-        self.busy: dict[int, str] = {}  # GPU instances that some program uses, with NVML's words: they stay
+        self.busy: dict[int, str] = {}  # GPU instances that some program uses, with NVML's message: they stay
         self._card = card
         self._ours: set[int] = set()  # made here: no pod was given them yet
 

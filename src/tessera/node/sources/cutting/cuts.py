@@ -34,7 +34,7 @@ _AFTER_FAILURE: Final = (60.0, 1800.0)  # until a card that failed is tried agai
 class _Later:
     """A card that is tried again."""
 
-    words: str
+    message: str
     at: float  # infinite: not before another layout is desired
     delay: float = inf
 
@@ -58,8 +58,8 @@ class Cuts:
 
     @property
     def failed(self) -> dict[str, str]:
-        """The cards that stay as they are for now because NVML refused, by UUID, with its words."""
-        return {uuid: one.words for uuid, one in self._failed.items() if self._clock() < one.at}
+        """The cards that stay as they are for now because NVML refused, by UUID, with its message."""
+        return {uuid: one.message for uuid, one in self._failed.items() if self._clock() < one.at}
 
     @property
     def busy(self) -> frozenset[str]:
@@ -92,7 +92,7 @@ class Cuts:
         job, later = self._jobs.get(uuid), self._later.get(uuid)
         if job is not None:
             return job.hangs or "is being cut"
-        return f"will be tried again: {later.words}" if later else ""
+        return f"will be tried again: {later.message}" if later else ""
 
     async def fill(
         self, goals: Mapping[str, Cut], cards: Sequence[NvmlCard], products: Mapping[str, Product]
@@ -173,18 +173,20 @@ class Cuts:
                 case Done():
                     self.unfinished.pop(uuid, None)
                     log.info("%s is cut", name)
-                case Busy(words) | ResetNeeded(words):
-                    self._later[uuid] = self._next(words, before, AGAIN)
-                    if before is None or before.words != words:
-                        log.warning("%s cannot be cut yet, will be tried again: %s", name, words)
-                case Failed(words, lasting=True):
-                    self._failed[uuid] = _Later(words, inf)
-                    log.error("%s cannot be cut: %s", name, words)
-                case Failed(words):
-                    self._failed[uuid] = again = self._next(words, failed, _AFTER_FAILURE)
-                    log.error("%s cannot be cut, will be tried again in %.0f s: %s", name, again.delay, words)
+                case Busy(message) | ResetNeeded(message):
+                    self._later[uuid] = self._next(message, before, AGAIN)
+                    if before is None or before.message != message:
+                        log.warning("%s cannot be cut yet, will be tried again: %s", name, message)
+                case Failed(message, lasting=True):
+                    self._failed[uuid] = _Later(message, inf)
+                    log.error("%s cannot be cut: %s", name, message)
+                case Failed(message):
+                    self._failed[uuid] = again = self._next(message, failed, _AFTER_FAILURE)
+                    log.error(
+                        "%s cannot be cut, will be tried again in %.0f s: %s", name, again.delay, message
+                    )
         return bool(ended)
 
-    def _next(self, words: str, before: _Later | None, delays: tuple[float, float]) -> _Later:
+    def _next(self, message: str, before: _Later | None, delays: tuple[float, float]) -> _Later:
         delay = min(2 * before.delay, delays[1]) if before else delays[0]
-        return _Later(words, self._clock() + delay, delay)
+        return _Later(message, self._clock() + delay, delay)

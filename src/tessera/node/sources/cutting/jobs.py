@@ -64,9 +64,9 @@ class CutJob:
         )
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """What kept it from coming to its end; empty: nothing."""
-        return "" if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.words
+        return "" if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.message
 
     def _on_call(self, name: str) -> None:
         self._call = (name, self._clock())
@@ -89,7 +89,7 @@ class _Later:
     """A cut that did not come to its end, and is tried again."""
 
     goal: Cut
-    words: str
+    message: str
     at: float
     delay: float
 
@@ -129,7 +129,7 @@ class AwaitedJobs:
     def postponed(self, card: str, goal: Cut) -> str:
         """What kept a card from being cut like this when it was tried last, as long as it is not tried again; empty: it may be."""
         later = self._later.get(card)
-        return later.words if later and later.goal == goal and self._clock() < later.at else ""
+        return later.message if later and later.goal == goal and self._clock() < later.at else ""
 
     def begin(self, order: Order) -> CutJob:
         loop = asyncio.get_running_loop()
@@ -153,14 +153,14 @@ class AwaitedJobs:
         found = {}
         for card, job in ended.items():
             del self._jobs[card]
-            before, words = self._later.pop(card, None), job.words
-            if words:
+            before, message = self._later.pop(card, None), job.message
+            if message:
                 same = before if before and before.goal == job.order.goal else None
                 delay = min(2 * same.delay, AGAIN[1]) if same else AGAIN[0]
-                self._later[card] = _Later(job.order.goal, words, self._clock() + delay, delay)
-                if before is None or before.words != words:
-                    log.warning("card %s: not all is cut, will be tried again: %s", card, words)
-            found[card] = words
+                self._later[card] = _Later(job.order.goal, message, self._clock() + delay, delay)
+                if before is None or before.message != message:
+                    log.warning("card %s: not all is cut, will be tried again: %s", card, message)
+            found[card] = message
         self._release()
         return found
 

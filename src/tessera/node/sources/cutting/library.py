@@ -48,7 +48,7 @@ class NvmlDriver:
 
 
 class _Calls:
-    """NVML's functions by name: each is noted before it is called, and refuses in NVML's words."""
+    """NVML's functions by name: each is noted before it is called, and raises NVML's message."""
 
     def __init__(self, lib: Any, on_call: Callable[[str], None]) -> None:
         self.lib = lib

@@ -90,7 +90,7 @@ class OnDemandSource:
         self._products = self._cards.known
         self._offered: dict[str, tuple[object, list[Device]]] = {}  # by UUID: made of what, and which
         self._reading = asyncio.Lock()  # NVML is read by one at a time
-        self._seen: set[str] = set()  # cards that were looked after since we started
+        self._seen: set[str] = set()  # cards that were cleaned up since we started
 
     # what the driver asks, as of any source
 
@@ -178,7 +178,7 @@ class OnDemandSource:
         return card is not None and not card.problem and uuid not in self._jobs.busy
 
     def untidy(self, wanted: Mapping[str, CardClaims]) -> list[str]:
-        """Cards that have slices which no claim holds, or were not looked after since we started."""
+        """Cards that have slices which no claim holds, or were not cleaned up since we started."""
         found = []
         for card in self._gpus.cards:
             held = wanted[card.uuid]
@@ -196,7 +196,7 @@ class OnDemandSource:
         make: Sequence[Instance] = (),
         only: Collection[Instance] | None = None,
     ) -> str:
-        """Take from a card what no claim holds, and make these slices on it: NVML's words, or why it was not done; empty: it is so.
+        """Take from a card what no claim holds, and make these slices on it: NVML's message, or why it was not done; empty: it is so.
 
         `only`: of the slices that no claim holds just these may go. Never called twice at a time for one card. A call that hangs
         goes on by itself after the timeout.
@@ -211,8 +211,8 @@ class OnDemandSource:
             order = self._order(uuid, wanted, make, only)
             if isinstance(order, str):
                 return f"{self._name(uuid)} {order}"
-            if words := self._jobs.postponed(uuid, order.goal):
-                return f"{self._name(uuid)}: {words}"
+            if message := self._jobs.postponed(uuid, order.goal):
+                return f"{self._name(uuid)}: {message}"
             if not (order.goal.mig or self._is_mig(uuid) or self._journal.before(uuid)):
                 return ""  # a whole card that is to be one
             async with self._reading:
@@ -220,20 +220,20 @@ class OnDemandSource:
             job = self._jobs.begin(order)
             if at_work := await self._wait_for_card(uuid, ends):
                 return at_work
-            return f"{self._name(uuid)}: {job.words}" if job.words else ""
+            return f"{self._name(uuid)}: {job.message}" if job.message else ""
 
     # ----
 
     async def _wait_for_card(self, uuid: str, ends: float) -> str:
-        """Wait for what is at work on the card, and look at what became of it; what is still at work when the time is over."""
+        """Wait for what is at work on the card, and collect its result; what is still at work when the time is over."""
         at_work = await self._jobs.wait_for_card(uuid, ends)
         await self._collect()
         return f"{self._name(uuid)} {at_work}" if at_work else ""
 
     async def _collect(self) -> None:
         ended = self._jobs.collect()
-        for words in ended.values():
-            self._metrics.cuts.add("failed" if words else "done")
+        for message in ended.values():
+            self._metrics.cuts.add("failed" if message else "done")
         if ended:
             self._seen.update(ended)
             await self.refresh(force=True)
@@ -292,7 +292,9 @@ class OnDemandSource:
         """The card, and every place on it, with what is wrong with them."""
         problem = self._gpus.problem(card, None, whole=False)
         problems = {
-            (m.profile, m.start): words for m in card.mig_devices if (words := self._gpus.problem(card, m))
+            (m.profile, m.start): message
+            for m in card.mig_devices
+            if (message := self._gpus.problem(card, m))
         }
         made_of: object = (card, problem, problems)
         known = self._offered.get(card.uuid)

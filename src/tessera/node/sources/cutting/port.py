@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class DriverRefused(TesseraError):
-    """NVML does not do what was asked, in its words."""
+    """NVML does not do what was asked; with its message."""
 
 
 class CardInUse(DriverRefused):

@@ -218,7 +218,7 @@ class CutSource:
         if decided.refusal or isinstance(result, NotPublished):
             return decided.status(result)
         names = {card.uuid: f"card {card.index}" for card in self._gpus.cards}
-        failed = [f"{names.get(uuid, uuid)}: {words}" for uuid, words in self._cuts.failed.items()]
+        failed = [f"{names.get(uuid, uuid)}: {message}" for uuid, message in self._cuts.failed.items()]
         if decided.desired and (self._objection or failed):
             return NodeLayoutStatus(State.FAILED, shortened(self._objection or "; ".join(failed)))
         waiting, reasons, leaving = 0, [], {one.model.parent for one in result.leaving}
