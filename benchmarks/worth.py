@@ -13,7 +13,7 @@ from benchmarks.stage import Stage
 from tessera.simulation.days.figures import MIXES
 from tessera.simulation.days.layouts import BALANCED, fitted, nodes_of
 from tessera.simulation.days.tasks import Demand
-from tessera.simulation.days.week import Pace, Way, Week, play
+from tessera.simulation.days.week import Pace, Variant, Week, play
 
 RUN: Final = "worth"
 CARDS: Final = 16
@@ -45,20 +45,22 @@ def run(stage: Stage, results: Results) -> None:
         tasks = [demand.tasks(seed) for seed in seeds]
         for layout, cards in ((FITTED, fitted(demand.erlangs, CARDS)), (OF_NVIDIA, [BALANCED] * CARDS)):
             nodes, name = list(nodes_of(cards)), case(mix, load, layout)
-            for way in Way:
+            for variant in Variant:
                 begun = time.process_time()
-                weeks = [play(one, nodes, way) for one in tasks]
+                weeks = [play(one, nodes, variant) for one in tasks]
                 spent = (time.process_time() - begun) / len(weeks)
                 for unit, values in _values(weeks).items():
-                    results.add(RUN, name, unit, way.value, values)
+                    results.add(RUN, name, unit, variant.value, values)
                 if layout == FITTED:
-                    slower = [play(one, nodes, way, Pace.COMPUTE) for one in tasks]
-                    results.add(RUN, name, SLOWER, way.value, [one.mean_wait / 60 for one in slower])
-                    results.add(RUN, name, LOST, way.value, [one.mean_loss / 60 for one in slower])
-                results.add(RUN, name, SPENT, way.value, [spent])
-                waits.setdefault(name, {})[way.value] = sorted(f.waited for week in weeks for f in week.fates)
+                    slower = [play(one, nodes, variant, Pace.COMPUTE) for one in tasks]
+                    results.add(RUN, name, SLOWER, variant.value, [one.mean_wait / 60 for one in slower])
+                    results.add(RUN, name, LOST, variant.value, [one.mean_loss / 60 for one in slower])
+                results.add(RUN, name, SPENT, variant.value, [spent])
+                waits.setdefault(name, {})[variant.value] = sorted(
+                    f.waited for week in weeks for f in week.fates
+                )
     for picture, name in _DRAWN.items():
-        results.curves[picture] = {way: _longer_than(some) for way, some in waits[name].items()}
+        results.curves[picture] = {variant: _longer_than(some) for variant, some in waits[name].items()}
 
 
 def _values(weeks: Sequence[Week]) -> Mapping[str, list[float]]:

@@ -57,7 +57,7 @@ def _candidates(label: str) -> list[Product]:
     exact = [p for p in PRODUCTS if label in map(_plain, (p.name, p.short_name, *p.labels))]
     words = label.split("-")
     family = [p for p in PRODUCTS if words[: len(_family(p))] == _family(p)]
-    # a simulated card may carry a real card's label: then its memory tells them apart
+    # a simulated card may carry a real card's label: then its memory decides
     return exact + [p for p in family if p not in exact and (not exact or p.simulated)]
 
 

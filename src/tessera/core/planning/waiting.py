@@ -2,7 +2,7 @@
 
 Pods that ask for the same and may go to the same nodes are one group. Free devices are given out first, node by node as
 the scheduler could do it: selectors, required node affinity, taints, and everything else that a pod asks for. Those that
-are given one wait for another reason; to a bridged pod any alternative of its claim is given. Of the rest, those that no node would take, whatever it is cut into, are told with
+are given one wait for another reason; to a bridged pod any alternative of its claim is given. Of the rest, those that no node would take, whatever it is cut into, are listed with
 the reason. What is left is the demand; its groups are in queues by the nodes that could take them. That a node is
 cordoned or not ready today excludes no pod, as in `scheduling`.
 """

@@ -1,7 +1,7 @@
 """What a configuration value may be, in one place: read it, report errors in it, describe it.
 
 A `ValueType` reads a value that YAML or JSON gave, and collects errors with their paths instead of stopping at the
-first; it also has the JSON Schema for editors and the words for the reference. Documents are then tables of
+first; it also has the JSON Schema for editors and the text of the reference. Documents are then tables of
 fields, and nothing about them is written twice.
 """
 
@@ -42,12 +42,12 @@ Rows = Iterator[tuple[str, "Field"]]
 
 @dataclass(frozen=True, slots=True)
 class ValueType(Generic[_T]):
-    """A kind of value: in words for a person, how it is read, and as JSON Schema.
+    """A kind of value: its description for a person, how it is read, and as JSON Schema.
 
     What `read` returns is of the right type even when it reports an error.
     """
 
-    words: str
+    description: str
     read: Callable[[Any, str, Errors], _T]
     schema: dict[str, Any]
     rows: Callable[[str], Rows] = lambda _: iter(())  # the fields below a path, for the reference
@@ -78,7 +78,7 @@ BOOLEAN: Final = ValueType("`true` or `false`", _read_boolean, {"type": "boolean
 
 
 def choice(*choices: str) -> ValueType[str]:
-    """One of some words; `off` without quotes is false in YAML."""
+    """One of some texts; `off` without quotes is false in YAML."""
 
     def read(value: Any, path: str, errors: Errors) -> str:
         if value is False and _OFF in choices:
@@ -89,16 +89,16 @@ def choice(*choices: str) -> ValueType[str]:
             return choices[0]
         return str(value)
 
-    words = ", ".join(f"`{one}`" for one in choices)
-    return ValueType(words, read, {"enum": [*choices, *([False] if _OFF in choices else [])]})
+    description = ", ".join(f"`{one}`" for one in choices)
+    return ValueType(description, read, {"enum": [*choices, *([False] if _OFF in choices else [])]})
 
 
-def parsed(words: str, parse: Callable[[str], _T], otherwise: _T) -> ValueType[_T]:
+def parsed(description: str, parse: Callable[[str], _T], otherwise: _T) -> ValueType[_T]:
     """A text with a meaning: `parse` raises `InvalidInput` for what has none."""
 
     def read(value: Any, path: str, errors: Errors) -> _T:
         if not isinstance(value, str):
-            errors.add(path, f"{shown(value)} is not a text; expected {words}")
+            errors.add(path, f"{shown(value)} is not a text; expected {description}")
             return otherwise
         try:
             return parse(value)
@@ -106,10 +106,10 @@ def parsed(words: str, parse: Callable[[str], _T], otherwise: _T) -> ValueType[_
             errors.add(path, str(error))
             return otherwise
 
-    return ValueType(words, read, {"type": "string"})
+    return ValueType(description, read, {"type": "string"})
 
 
-def text_that(words: str, holds: Callable[[str], object], otherwise: str) -> ValueType[str]:
+def text_that(description: str, holds: Callable[[str], object], otherwise: str) -> ValueType[str]:
     """A text as it is, if that holds of it; `otherwise` says behind the text what is wrong with it."""
 
     def parse(given: str) -> str:
@@ -117,23 +117,23 @@ def text_that(words: str, holds: Callable[[str], object], otherwise: str) -> Val
             raise InvalidInput(shown(given) + otherwise)
         return given
 
-    return parsed(words, parse, "")
+    return parsed(description, parse, "")
 
 
 TEXT: Final = parsed("text", str, "")
 
 
-def _number(words: str, example: str, pattern: str, **most: int) -> ValueType[Decimal]:
+def _number(description: str, example: str, pattern: str, **most: int) -> ValueType[Decimal]:
     """A number, exact, not negative; also as a text of that pattern, since `helm --set` makes a text of every decimal."""
 
     def read(value: Any, path: str, errors: Errors) -> Decimal:
         found = Decimal(value) if isinstance(value, str) and re.fullmatch(pattern, value) else value
         if isinstance(found, bool) or not isinstance(found, (int, Decimal)):
-            errors.add(path, f"{shown(value)} is not {words}, such as {example}")
+            errors.add(path, f"{shown(value)} is not {description}, such as {example}")
         elif found < 0:
             errors.add(path, f"{shown(value)} is negative")
         elif found > most.get("maximum", found):
-            errors.add(path, f"{shown(value)} is not {words}")
+            errors.add(path, f"{shown(value)} is not {description}")
         elif found and not -_DIGITS <= Decimal(found).adjusted() <= _DIGITS:
             errors.add(path, f"{shown(value)} is out of range")
         else:
@@ -141,7 +141,7 @@ def _number(words: str, example: str, pattern: str, **most: int) -> ValueType[De
         return Decimal(0)
 
     schema = {"type": ["number", "string"], "minimum": 0, **most, "pattern": pattern}
-    return ValueType(words, read, schema)
+    return ValueType(description, read, schema)
 
 
 NUMBER: Final = _number("a number, 0 or more", "4000 or 1.5", r"^[0-9]*\.?[0-9]+$")
@@ -149,15 +149,15 @@ FRACTION: Final = _number("a number from 0 to 1", "0.5", r"^(0?\.[0-9]+|[01](\.0
 
 
 def count(least: int, most: int) -> ValueType[int]:
-    words = f"a whole number from {least} to {most}"
+    description = f"a whole number from {least} to {most}"
 
     def read(value: Any, path: str, errors: Errors) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            errors.add(path, f"{shown(value)} is not {words}")
+            errors.add(path, f"{shown(value)} is not {description}")
             return least
         return value
 
-    return ValueType(words, read, {"type": "integer", "minimum": least, "maximum": most})
+    return ValueType(description, read, {"type": "integer", "minimum": least, "maximum": most})
 
 
 def list_of(kind: ValueType[_T]) -> ValueType[tuple[_T, ...]]:
@@ -170,7 +170,7 @@ def list_of(kind: ValueType[_T]) -> ValueType[tuple[_T, ...]]:
         return tuple(kind.read(one, f"{path}[{index}]", errors) for index, one in enumerate(value))
 
     schema = {"type": "array", "items": kind.schema}
-    return ValueType(f"list of {kind.words}", read, schema, lambda path: kind.rows(f"{path}[]"))
+    return ValueType(f"list of {kind.description}", read, schema, lambda path: kind.rows(f"{path}[]"))
 
 
 def map_of(key: ValueType[str], kind: ValueType[_T]) -> ValueType[dict[str, _T]]:
@@ -186,9 +186,9 @@ def map_of(key: ValueType[str], kind: ValueType[_T]) -> ValueType[dict[str, _T]]
             key.read(name, at, errors) or str(name): kind.read(one, at, errors) for name, one, at in named
         }
 
-    words = f"map from {key.words} to {kind.words}"
+    description = f"map from {key.description} to {kind.description}"
     schema = {"type": "object", "additionalProperties": kind.schema}
-    return ValueType(words, read, schema, lambda path: kind.rows(join(path, f"<{key.words}>")))
+    return ValueType(description, read, schema, lambda path: kind.rows(join(path, f"<{key.description}>")))
 
 
 def record(*fields: Field, hints: Mapping[str, str] = _NOTHING) -> ValueType[dict[str, Any]]:
@@ -213,7 +213,7 @@ def record(*fields: Field, hints: Mapping[str, str] = _NOTHING) -> ValueType[dic
             if one.name in value:
                 found[one.name] = one.kind.read(value[one.name], join(path, one.name), errors)
             elif one.required:
-                errors.add(join(path, one.name), f"missing; expected {one.kind.words}")
+                errors.add(join(path, one.name), f"missing; expected {one.kind.description}")
                 found[one.name] = one.kind.read(None, "", Errors())
             else:
                 found[one.name] = one.default
@@ -242,7 +242,7 @@ def reference(rows: Iterable[tuple[str, Field]], empty: str) -> str:
         given = one.default if isinstance(one.default, str | int) else ""
         text = str(given).lower() if isinstance(given, bool) else str(given)
         default = "required" if one.required else f"`{text}`" if text else empty
-        lines.append(f"| `{path}` | {one.kind.words} | {default} | {one.doc} |")
+        lines.append(f"| `{path}` | {one.kind.description} | {default} | {one.doc} |")
     return "\n".join(lines) + "\n"
 
 

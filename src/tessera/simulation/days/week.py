@@ -28,7 +28,7 @@ _REPLICAS: Final = 2
 _DELAY: Final = 0.1  # seconds until a change of a pod is heard of
 
 
-class Way(Enum):
+class Variant(Enum):
     """How pods are admitted."""
 
     NOTHING = "no Tessera"
@@ -94,10 +94,10 @@ class Week:
         return sum(map(of, self.fates)) / len(self.fates)
 
 
-def play(tasks: Sequence[Task], nodes: Offered, way: Way, pace: Pace = Pace.SAME) -> Week:
+def play(tasks: Sequence[Task], nodes: Offered, variant: Variant, pace: Pace = Pace.SAME) -> Week:
     """Let the tasks come to a cluster, and wait until they have started."""
     clock = Clock()
-    cluster = _cluster(clock, nodes, way)
+    cluster = _cluster(clock, nodes, variant)
     for task in tasks:
         wanted = Wanted(f"task-{task.number}", _POD[task.size], partial(pace.seconds, task))
         clock.at(task.created, partial(cluster.submit, wanted))
@@ -107,16 +107,16 @@ def play(tasks: Sequence[Task], nodes: Offered, way: Way, pace: Pace = Pace.SAME
     return Week(tuple(fates), len(cluster.evicted))
 
 
-def _cluster(clock: Clock, nodes: Offered, way: Way) -> Cluster:
-    if way is Way.NOTHING:
+def _cluster(clock: Clock, nodes: Offered, variant: Variant) -> Cluster:
+    if variant is Variant.NOTHING:
         return Cluster(clock, nodes, NoWebhook())
-    if way not in (Way.FULL, Way.PATIENCE, Way.HALF):
-        return Cluster(clock, nodes, Webhook(nodes, BRIDGE if way is Way.BRIDGE else Policy()))
-    least = Fraction(1, 2) if way is Way.HALF else Fraction(0)
+    if variant not in (Variant.FULL, Variant.PATIENCE, Variant.HALF):
+        return Cluster(clock, nodes, Webhook(nodes, BRIDGE if variant is Variant.BRIDGE else Policy()))
+    least = Fraction(1, 2) if variant is Variant.HALF else Fraction(0)
     policy = Policy(FallbackPolicy(when=When.FULL, patience=_PATIENCE, min_memory_fraction=least))
     replicas = [Replica(nodes, policy, clock) for _ in range(_REPLICAS)]
     cluster = Cluster(clock, nodes, Replicas(replicas))
-    for one in (*replicas, *(() if way is Way.FULL else [Patience(cluster, nodes, policy)])):
+    for one in (*replicas, *(() if variant is Variant.FULL else [Patience(cluster, nodes, policy)])):
         cluster.follow(one, lambda: _DELAY)
     return cluster
 

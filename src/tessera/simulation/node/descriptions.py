@@ -53,7 +53,7 @@ def _devices(value: Any) -> DeviceConfiguration:
     return device_config.parse(yaml.dump(value))
 
 
-def _parsed(words: str, parse: Callable[[Any], Any]) -> schema.ValueType[Any]:
+def _parsed(description: str, parse: Callable[[Any], Any]) -> schema.ValueType[Any]:
     """A value that a function reads, and refuses with `InvalidInput`."""
 
     def read(value: Any, path: str, errors: Errors) -> Any:
@@ -63,7 +63,7 @@ def _parsed(words: str, parse: Callable[[Any], Any]) -> schema.ValueType[Any]:
             for line in error.errors:
                 errors.add(path, line)
 
-    return schema.ValueType(words, read, {})
+    return schema.ValueType(description, read, {})
 
 
 _AMOUNT: Final = _parsed("quantity", _amount)

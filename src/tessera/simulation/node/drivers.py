@@ -1,7 +1,7 @@
 """The kubelet's part in DRA: it finds drivers by their registration sockets, and has claims prepared before a pod's containers start.
 
 Like the real one it hands a container the devices of those requests that the container names. It polls its folder many times
-a second; inotify tells the real one. It does not follow the health of devices.
+a second; inotify notifies the real one. It does not follow the health of devices.
 """
 
 import asyncio
