@@ -88,6 +88,17 @@ def test_terms():
     assert why_excluded(pod(required_terms=()), one) == "node affinity wants nothing"
 
 
+def test_fault_64_a_pod_of_a_hundred_thousand_conditions_is_excluded_in_a_few_words():
+    """Whoever may create pods can write a megabyte of node affinity, and each node that it excludes says why."""
+    values = tuple(f"node-{number}" for number in range(100_000))
+    one = Requirement("zone", "In", values)
+    some = (NodeSelectorTerm((one,) * 1000),) * 1000
+    few = "zone in (node-0, node-1, node-2, node-3, node-4 and 99995 more)"
+    term = f"{' and '.join([few] * 5)} and 995 more"
+    excluded = why_excluded(pod(required_terms=some), node("n1", labels=LABELS))
+    assert excluded == f"node affinity wants {' or '.join([term] * 5)} or 995 more"
+
+
 @pytest.mark.parametrize(
     ("toleration", "tolerates"),
     [

@@ -1,5 +1,6 @@
 """Who waits for what: free devices first, then the demand, then those whom no layout helps."""
 
+import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Ta
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import QueuedProfile
 from tessera.core.planning.summary import explain_waiting
-from tessera.core.planning.waiting import NodeRoom, groups_of, sort_out
+from tessera.core.planning.waiting import NodeRoom, allowed_nodes, groups_of, sort_out
 from tessera.core.requests.record import RECORD_ANNOTATION
 from tests.build import GPU, MIG
 
@@ -160,6 +161,21 @@ def test_old_fallbacks_are_no_demand():
     old, ending = replace(new, created="2026-11-13T08:00:00Z"), replace(new, name="b", ending=True)
     assert groups_of([new], SINCE)
     assert groups_of([old, ending], SINCE) == []
+
+
+def test_fault_64_why_nodes_exclude_pods_is_kept_as_one_sentence_for_each_group():
+    """Each of thousands of nodes says it in its own words: kept for hundreds of groups, these would take more memory than the controller has."""
+    rooms = [room(f"n{number}", labels={"host": f"n{number}"}, small=1) for number in range(300)]
+    uses = [use(f"{n:03}", Pod(node_selector={"host": f"n{n + 200}"}), small="1") for n in range(300)]
+    groups = groups_of(uses, SINCE)
+    tracemalloc.start()
+    may, why = allowed_nodes(groups, rooms)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(may[0]), why[0], len(may[-1])) == (1, "", 0)
+    said = "nodeSelector wants host=n499, the node has host=n0 (1 node; 299 more reasons on others)"
+    assert why[-1] == said
+    assert kept < 1 << 20
 
 
 @given(st.data())

@@ -1,8 +1,11 @@
 """How much of what pods ask for is looked at."""
 
+from dataclasses import replace
+
 import msgspec
 
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.waiting import DemandGroup
 from tessera.inventory.demand.bounds import MOST_GROUPS, MOST_OF_A_NAMESPACE, fair, most_on_a_node
@@ -50,6 +53,29 @@ def test_fault_64_one_namespace_leaves_room_for_the_others():
     many = [group(f"ns-{number % 400}/{number}") for number in range(4000)]
     assert len(fair(many)) == MOST_GROUPS
     assert len({one.names[0].partition("/")[0] for one in fair(many)}) == 400
+
+
+def test_fault_64_conditions_by_the_thousand_count_as_many_groups():
+    """A pod has room for a hundred thousand values of node affinity, and each is compared with each node: what takes too long is not looked at, whosever it is. The
+    others of its namespace are."""
+    values = Requirement("host", "In", tuple(map(str, range(100_000))))
+    long, many = (NodeSelectorTerm((values,)),), (NodeSelectorTerm((Requirement("a", "Exists"),)),) * 10_000
+    selector = {str(number): "" for number in range(10_000)}
+    tolerations = tuple(Toleration(str(number)) for number in range(10_000))
+    evil = [
+        Pod(required_terms=long),
+        Pod(required_terms=many),
+        Pod(node_selector=selector),
+        Pod(tolerations=tolerations),
+    ]
+    some = [replace(group(f"evil/{number}"), where=one) for number, one in enumerate(evil)]
+    others = [group("evil/small"), group("quiet/0")]
+    assert fair([*some, *others]) == others
+    usual = Pod(
+        required_terms=(NodeSelectorTerm((replace(values, values=("a", "b")),)),), node_selector={"a": "b"}
+    )
+    plenty = [replace(group(f"a/{number}"), where=usual) for number in range(MOST_OF_A_NAMESPACE)]
+    assert fair([*some, *plenty]) == plenty
 
 
 def test_what_a_node_can_have_at_most():

@@ -10,7 +10,7 @@ from tessera.core.gpu_names import MIG_PREFIX
 from tessera.core.kubernetes.pod import NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_share
-from tessera.core.kubernetes.scheduling import Taint, untolerated
+from tessera.core.kubernetes.scheduling import Taint, few_of, untolerated
 
 # labels that GPU feature discovery sets
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
@@ -169,7 +169,7 @@ def why_not_selected(pod: Pod, node: Node) -> str | None:
     if pod.required_terms is not None and not any(
         t.matches(node.name, node.labels) for t in pod.required_terms
     ):
-        return f"node affinity wants {' or '.join(map(str, pod.required_terms)) or 'nothing'}"
+        return f"node affinity wants {few_of(pod.required_terms, ' or ')}"
     return None
 
 

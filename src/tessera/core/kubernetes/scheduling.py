@@ -4,11 +4,12 @@ Only what a pod says for good counts. That a node is cordoned, not ready or full
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from tessera.core.text import first_of
 from tessera.core.values import value
 
 # Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude no pod.
@@ -29,6 +30,7 @@ PASSING_TAINTS: Final = (
 _LONGEST_VALUE: Final = 63
 _TAINT_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,62}")
 _MAX_INT64: Final = 2**63 - 1
+_MOST_NAMED: Final = 5  # values, or conditions: a pod has room for a hundred thousand, and each node that it excludes says them
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class Requirement:
         return False
 
     def __str__(self) -> str:
-        values = ", ".join(self.values)
+        values = first_of(self.values, _MOST_NAMED)
         match self.operator:
             case "In" | "NotIn":
                 return f"{self.key} {'in' if self.operator == 'In' else 'not in'} ({values})"
@@ -123,7 +125,14 @@ class NodeSelectorTerm:
         )
 
     def __str__(self) -> str:
-        return " and ".join(map(str, (*self.expressions, *self.fields))) or "nothing"
+        return few_of((*self.expressions, *self.fields), " and ")
+
+
+def few_of(conditions: Sequence[object], joined: str) -> str:
+    """Conditions in words: the first, and how many more there are."""
+    more = len(conditions) - _MOST_NAMED
+    words = [*map(str, conditions[:_MOST_NAMED]), *([f"{more} more"] if more > 0 else [])]
+    return joined.join(words) or "nothing"
 
 
 def untolerated(

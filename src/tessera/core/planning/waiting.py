@@ -253,7 +253,8 @@ def settle(
 
 def allowed_nodes(
     groups: Sequence[DemandGroup], rooms: Sequence[NodeRoom]
-) -> tuple[list[list[int]], list[Counter[str]]]:
+) -> tuple[list[list[int]], list[str]]:
+    """The nodes that each group may go to; and where there are none, why."""
     pods = [group.where for group in groups]
     keys = sorted({key for pod in pods for key in label_keys(pod.node_selector, pod.required_terms)})
     named = any(pod.node_name or any(term.fields for term in pod.required_terms or ()) for pod in pods)
@@ -263,7 +264,7 @@ def allowed_nodes(
         signature = (*(node.labels.get(key) for key in keys), node.taints, node.name if named else "")
         alike.setdefault(signature, []).append(i)
     allowed: list[list[int]] = []
-    reasons: list[Counter[str]] = []
+    reasons: list[str] = []
     for pod in pods:
         here: list[int] = []
         why: Counter[str] = Counter()
@@ -274,18 +275,24 @@ def allowed_nodes(
             else:
                 why[reason] += len(some)
         allowed.append(sorted(here))
-        reasons.append(why)
+        # not kept for each node: there are thousands, and each says it in its own words
+        reasons.append("" if here else _why_none(why))
     return allowed, reasons
 
 
-def _reason(group: DemandGroup, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
-    """Why no node takes pods of this group: what most nodes would say."""
+def _why_none(why: Counter[str]) -> str:
+    """Why a pod may go to no node: what most nodes would say."""
+    if not why:
+        return "there are no nodes with GPUs"
+    reason, number = why.most_common(1)[0]
+    more = f"; {number_of(len(why) - 1, 'more reason')} on others" if len(why) > 1 else ""
+    return f"{reason} ({number_of(number, 'node')}{more})"
+
+
+def _reason(group: DemandGroup, rooms: Sequence[NodeRoom], why: str) -> str:
+    """Why no node takes pods of this group; `why`: of one that may go to none."""
     if not rooms:
-        if not why:
-            return "there are no nodes with GPUs"
-        reason, number = why.most_common(1)[0]
-        more = f"; {number_of(len(why) - 1, 'more reason')} on others" if len(why) > 1 else ""
-        return f"{reason} ({number_of(number, 'node')}{more})"
+        return why
     for resource, amount in group.others.items():
         if not any(room.fits({resource: amount}, 1) for room in rooms):
             most = max((room.free.get(resource, 0) for room in rooms), default=0)
