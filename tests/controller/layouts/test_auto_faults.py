@@ -218,6 +218,28 @@ def test_workloads_that_cannot_be_read_stop_nothing_else():
     asyncio.run(main())
 
 
+def test_what_was_decided_before_is_not_said_when_nothing_can_be_decided():
+    """The right to read claims is taken away: the status has no room that is lacking, nor limits to change, and the condition says why nothing goes on."""
+
+    async def main():
+        async with cluster("gpu-0", document=auto(maximum={"1g.10gb": 0})) as one:
+            wait_for(one)
+            one.lead("one")
+            await one.until(lambda: said(one).get("refusals"))
+            refused = status(StatusError(403, "Forbidden", "no"))
+            one.server.intercept = lambda request: refused if "resourceclaims" in request.path else None
+            one.server.gone_mid_stream()
+            await one.until(lambda: "not known" in said(one)["summary"])
+            why = "hat pods wait for is not known: resourceclaims: the API server answered 403 Forbidden: no"
+            assert said(one)["summary"] == f"W{why}. Nothing is re-cut."
+            assert (said(one)["recuts"], said(one)["refusals"]) == ([], [])
+            assert one.condition("Progressing") == ("False", "Stopped", f"w{why}")
+            one.server.intercept = lambda request: None
+            await one.until(lambda: said(one)["refusals"] and one.condition("Progressing")[1] == "Idle")
+
+    asyncio.run(main())
+
+
 def test_fault_65_the_memory_in_the_status_is_broken():
     """Someone has overwritten what is remembered: no card is cut for an hour, log and metric say so, and then the autopilot goes on."""
 

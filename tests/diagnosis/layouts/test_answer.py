@@ -19,6 +19,7 @@ AWAY = Presence(
     "tessera controller", "there is no Lease gpu-webhook/tessera-controller", None, "it runs", "look"
 )
 FAILED = {"name": "n1", "state": "Failed", "reason": "no; the old layout is back"}
+STOPPED = ("Progressing", "False", "Stopped", "nobody knows")
 DEGRADED = ("Degraded", "True", "RolloutFailed", "n1: no; the old layout is back")
 PATCH = "kubectl patch miglayout inference --type merge -p '{\"spec\": %s}'"
 EDIT = "kubectl edit miglayout inference"
@@ -97,6 +98,11 @@ def record(phase: Phase = Phase.CORDONED, **more: Any) -> RolloutRecord:
             " follows demand. No room.",
         ),
         (
+            auto(READY, STOPPED, dryRun=False, summary="Nobody knows. Nothing is re-cut.", recuts=[RECUT]),
+            "stopped",
+            " follows demand. Nobody knows. Nothing is re-cut.",
+        ),
+        (
             auto(spec={"paused": True}, dryRun=False, summary="Paused: 1 card would be re-cut."),
             "paused",
             " is paused, no further node begins. 1 card would be re-cut.",
@@ -158,6 +164,7 @@ def test_no_node_has_its_labels() -> None:
             mig_layout(MISSING, updatingCount=1, desired=3, current=1),
             [("wait", ""), ("limit", EDIT)],
         ),
+        (auto(READY, STOPPED, dryRun=False), [("wait", "kubectl logs -n gpu-webhook -l app=tessera-controller")]),
         (auto(dryRun=True), [("wait", ""), ("change", PATCH % '{"autopilot": {"dryRun": false}}')]),
         (
             auto(dryRun=True, history=[{**PAST, "at": AT, "result": "DryRun"}]),

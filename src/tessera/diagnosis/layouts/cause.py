@@ -21,6 +21,7 @@ class LayoutCause(StrEnum):
     NO_NODES = "no-nodes"
     PAUSED = "paused"
     DRY_RUN = "dry-run"
+    STOPPED = "stopped"  # the autopilot re-cuts nothing, whatever is wanted
     ROLLING_OUT = "rolling-out"
     NO_ROOM = "no-room"
     COMPLETE = "complete"
@@ -69,6 +70,8 @@ def _following(
     if autopilot.dry_run:
         return LayoutCause.DRY_RUN, f" follows demand, in a dry run. {said}"
     cause = LayoutCause.NO_ROOM if autopilot.refusals else LayoutCause.COMPLETE
-    if status.updating_count or autopilot.recuts:
+    if status.condition("Progressing").reason == "Stopped":
+        cause = LayoutCause.STOPPED
+    elif status.updating_count or autopilot.recuts:
         cause = LayoutCause.ROLLING_OUT
     return cause, f" follows demand. {said}"

@@ -50,8 +50,11 @@ def next_steps(
             return
         case LayoutCause.NOT_OBSERVED | LayoutCause.UNREADABLE:
             text = "nothing more: the controller looks at it within seconds; if it does not, its log says why"
-            yield Remedy("wait", text, (f"kubectl logs -n {seen.namespace} -l app={CONTROLLER}",))
+            yield Remedy("wait", text, (_logs(seen),))
             return
+        case LayoutCause.STOPPED:
+            why = status.condition("Progressing").message
+            yield Remedy("wait", f"no card is re-cut as long as this holds: {why}", (_logs(seen),))
         case LayoutCause.INVALID:
             yield Remedy("change", "correct what is named", (_edit(layout),))
         case LayoutCause.CONFLICT:
@@ -158,6 +161,10 @@ def _for_refusals(layout: MigLayout, refusals: Iterable[RefusalRow]) -> Iterator
 def _patch(layout: MigLayout, spec: dict[str, Any]) -> str:
     change = msgspec.json.format(msgspec.json.encode({"spec": spec}), indent=0).decode()
     return f"kubectl patch miglayout {layout.name} --type merge -p {shlex.quote(change)}"
+
+
+def _logs(seen: LayoutEvidence) -> str:
+    return f"kubectl logs -n {seen.namespace} -l app={CONTROLLER}"
 
 
 def _edit(layout: MigLayout) -> str:

@@ -136,7 +136,8 @@ class Autopilot:
             _ = layout.spec.autopilot.limits
         except InvalidInput as error:
             plan.error = plan.error or f"spec.autopilot: {error}"
-        plan.stopped = plan.error or _stopped(layout, now)
+        why = self._undecided(layout)
+        plan.stopped = plan.error or _stopped(layout, now) or why[:1].lower() + why[1:]
         under_way = rollouts_of(layout, kept)
         # a slot without a rollout may be that of one that an earlier leader still begins: first it is given back
         open_slots = {*layout.updating} - under_way
@@ -164,12 +165,10 @@ class Autopilot:
         if look is None or look.error is not None or not look.is_of(layout):
             text = refunded_text(before.past, ended)
             undecided = structs.replace(before, dry_run=dry_run, history=history, past=text)
-            error = look.error if look is not None else None
-            if why := self.halted or (error and f"The autopilot cannot decide: {words(error)}"):
+            if why := self._undecided(layout):
                 text = f"{why}. Nothing is re-cut."
                 return structs.replace(undecided, summary=text, recuts=[], refusals=[])
-            text = f"What pods wait for is not known: {self.missing}." if self.missing else before.summary
-            return structs.replace(undecided, summary=text)
+            return undecided
         begun = [one for name in plan.begin for one in plan.recuts[name]]
         past = refunded(self._memory.of(layout, now), ended)
         if begun:
@@ -192,6 +191,13 @@ class Autopilot:
             told_by.begun_rows(history, begun, now),
             write_past(past),
         )
+
+    def _undecided(self, layout: MigLayout) -> str:
+        """Why nothing is decided for a MigLayout: a sentence; empty where something is, or soon will be."""
+        look = self.looks.get(layout.uid)
+        if look is not None and look.error is not None:
+            return f"The autopilot cannot decide: {words(look.error)}"
+        return self.halted or (self.missing and f"What pods wait for is not known: {self.missing}")
 
     def written(self, plan: LayoutPlan) -> None:
         """A status was written: what begins with it is begun, and the next look decides about the rest."""
