@@ -34,6 +34,7 @@ from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
 
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _NO_PROFILES: Final = "its MIG strategy is not mixed, so none of its devices has the name of a profile"
 
 
@@ -75,19 +76,17 @@ class Pending:
         memory: NodeMemory | None = None,
         bound: Callable[[Sequence[DemandGroup]], Sequence[DemandGroup]] = lambda groups: groups,
     ) -> None:
-        """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now.
+        """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now: nothing of them is free.
 
         `for_running`: free devices stay for pods that fell back and run. `memory`: for who asks again and again. `bound`: which groups are considered.
         """
         self.demand: Demand = demand_of(inventory.pods, since, inventory.rejected.found)
         self._inventory = inventory
         self._facts = (memory or NodeMemory()).of(inventory)
-        self._nodes = {
-            name: one.use for name, one in self._facts.items() if one.has_gpus and name not in without
-        }
-        self._rooms = [
-            _room(one, self._facts[name].free, coming.get(name)) for name, one in self._nodes.items()
-        ]
+        self._nodes = {name: one.use for name, one in self._facts.items() if one.has_gpus}
+        # pods that could go nowhere else wait still
+        then = {**coming, **dict.fromkeys(without, _NOTHING)}
+        self._rooms = [_room(one, self._facts[name].free, then.get(name)) for name, one in self._nodes.items()]
         groups = groups_of(inventory.pods, since, inventory.rejected.found)
         considered = bound(groups)
         self.not_considered = sum(len(one.names) for one in groups) - sum(

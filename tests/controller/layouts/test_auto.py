@@ -218,6 +218,32 @@ def test_nodes_that_are_left_alone():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("why", ["it is cordoned", "the node is not ready", "its layout is not known: "])
+def test_what_only_nodes_could_have_that_are_left_alone_is_wanted_still(why):
+    """No node takes pods, or none is known: the pod waits, and gets no room. That nothing were wanted would be wrong."""
+
+    async def main():
+        async with cluster("gpu-0", document=auto()) as one:
+            one.dead.add("gpu-0")
+            document = one.node("gpu-0")
+            if why == "it is cordoned":
+                document["spec"]["unschedulable"] = True
+            elif why == "the node is not ready":
+                document["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+            else:
+                document["metadata"]["annotations"]["run.ai/mig.config"] = "nonsense"
+            one.store.update(NODES, "gpu-0", document)
+            wait_for(one)
+            one.lead("one")
+            await one.until(lambda: said(one).get("refusals"))
+            assert said(one)["summary"] == "No room for 1 × 1g.10gb."
+            (node,) = one.status()["nodes"]
+            assert node["reason"].startswith(why)
+            assert asked(one.node("gpu-0")) in (LAYOUT, "nonsense")
+
+    asyncio.run(main())
+
+
 def test_paused():
     """A MigLayout that is paused begins nothing and says what it would do."""
 

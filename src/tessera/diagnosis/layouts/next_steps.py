@@ -33,7 +33,7 @@ _LIMITS: Final[Mapping[str, str]] = {
     Why.KEEP_WHOLE: "lower spec.autopilot.keepWhole ({keep_whole} now)",
 }
 _WAITS: Final[Mapping[str, str]] = {
-    Why.NO_ROOM: "it gets room when pods end, or when the MigLayout selects more nodes",
+    Why.NO_ROOM: "it gets room when pods end, when nodes can be cut that are left alone now, or when the MigLayout selects more",
     Why.NAMESPACE: "nothing more: they count when others of their namespace have their devices",
     Why.NOT_WORTH_IT: "nothing more: it is cut once it is worth more than what goes for it",
 }

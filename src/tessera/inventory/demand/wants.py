@@ -38,6 +38,7 @@ class Situation:
     wants: tuple[Want, ...]
     cards: Mapping[str, tuple[CardSupply, ...]]  # by node
     unknown: Mapping[str, str]  # nodes whose layout is not known, and why
+    queues: Mapping[str, frozenset[int]]  # by node: the wants that devices on it could serve
     unseen: str = ""  # what could not be read
     used: Mapping[str, Mapping[MigProfile, int]] | None = (
         None  # by node: devices that pods have; None: all that is held
@@ -85,6 +86,7 @@ def situation(
         tuple(wants_of(pending.waiting, inventory, most)),
         cards,
         {name: reason for reason, names in found.without.items() for name in names},
+        pending.waiting.queues,
         "; ".join(_unseen(inventory, pending.not_considered)),
         {name: dict(_used(inventory, name, most)) for name in cards},
     )

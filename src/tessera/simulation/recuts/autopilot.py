@@ -13,6 +13,7 @@ from tessera.controller.layouts.auto import autopilot as controller
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.autopilot.values import Limits, Past, Want
 from tessera.core.mig.placement import Instance
+from tessera.core.planning.kinds import ANYWHERE
 from tessera.inventory.demand.wants import Situation
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.autopilot import write_past
@@ -98,7 +99,7 @@ class Autopilot:
                 )
                 for name in cards
             }
-        return Situation(tuple(wants), cards, {})
+        return Situation(tuple(wants), cards, {}, dict.fromkeys(cards, frozenset({ANYWHERE})))
 
     def _write(self, past: Past) -> None:
         """Re-cuts stand in the status before they begin; without a forecast, nothing else does."""

@@ -63,7 +63,8 @@ class Question:
             mine = kept.get(layout.uid, [])
             cuts, under_way = stored_cuts(layout), rollouts_of(layout, mine)
             supply = [card for node in mine for card in seen.cards.get(node.name, ())]
-            queues = frozenset[int]().union(*{one.queues for one in supply})
+            # also of nodes whose cards cannot be cut now: nothing that pods want of them is there
+            queues = frozenset[int]().union(*(seen.queues.get(node.name, ()) for node in mine))
             try:
                 past, limits = self.past[layout.uid], layout.spec.autopilot.limits
                 unseen = "; ".join(one for one in (seen.unseen, _unknown(limits, supply)) if one)
