@@ -86,7 +86,9 @@ class Pending:
         self._nodes = {name: one.use for name, one in self._facts.items() if one.has_gpus}
         # pods that could go nowhere else wait still
         then = {**coming, **dict.fromkeys(without, _NOTHING)}
-        self._rooms = [_room(one, self._facts[name].free, then.get(name)) for name, one in self._nodes.items()]
+        self._rooms = [
+            _room(one, self._facts[name].free, then.get(name)) for name, one in self._nodes.items()
+        ]
         groups = groups_of(inventory.pods, since, inventory.rejected.found)
         considered = bound(groups)
         self.not_considered = sum(len(one.names) for one in groups) - sum(

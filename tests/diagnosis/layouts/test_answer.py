@@ -199,7 +199,11 @@ def test_an_annotation_that_cannot_be_read() -> None:
         ("minimum", "limit", "lower spec.autopilot.minimum (8 × 1g.18gb now)"),
         ("maximum", "limit", "raise spec.autopilot.maximum (none now)"),
         ("keep-whole", "limit", "lower spec.autopilot.keepWhole (4 now)"),
-        ("no-room", "wait", "it gets room when pods end, when nodes can be cut that are left alone now, or when the MigLayout selects more"),
+        (
+            "no-room",
+            "wait",
+            "it gets room when pods end, when nodes can be cut that are left alone now, or when the MigLayout selects more",
+        ),
         ("not-worth-it", "wait", "nothing more: it is cut once it is worth more than what goes for it"),
         ("unheard-of", None, None),
     ],

@@ -123,6 +123,29 @@ def test_an_event_of_an_earlier_workload_of_that_name():
     assert found(now, earlier) == {}
 
 
+@pytest.mark.parametrize(
+    ("made", "since"),
+    [
+        # since the first Event of those that are there, whatever others are about
+        (["2026-11-16T08:00:00Z", "2026-11-16T07:00:00Z"], "2026-11-16T07:00:00Z"),
+        # never before it was made, whoever wrote the Event; nor is anything known without a time
+        (["2026-11-01T00:00:00Z"], "2026-11-15T09:00:00Z"),
+        ([None], "2026-11-15T09:00:00Z"),
+    ],
+)
+def test_since_when_its_pods_are_rejected(made, since):
+    """A workload that is a year old may have been scaled up just now: its pods have not waited for a year, and are no older than others that wait."""
+    events = [event("StatefulSet", "db", number=number) for number in range(len(made))]
+    for one, at in zip(events, made, strict=True):
+        one["metadata"]["creationTimestamp"] = at
+    quota = event("StatefulSet", "db", QUOTA, "2026-11-16T05:00:00Z", 9)
+    quota["metadata"]["creationTimestamp"] = "2026-11-15T10:00:00Z"
+    inventory = pending_inventory()
+    documents = [workload("StatefulSet", "db", replicas=3), *events, quota]
+    inventory.take(objects_in_documents(documents, "test"))
+    assert [one.use.created for one in inventory.rejected.found] == [since]
+
+
 def test_what_is_rejected_is_told_apart_from_what_waits():
     """The demand has both, each by its name; a plan is for both."""
     waits = pod_document({"limits": {MIG + "2g.20gb": "1"}, "requests": {MIG + "2g.20gb": "1"}})

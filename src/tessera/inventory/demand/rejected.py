@@ -66,7 +66,7 @@ class RejectedWorkloads:
 
         self.unseen = ""
         told = _latest(await listed(FAILED_CREATES, decode_event), clock.wall())
-        asked = {(who.kind, who.namespace) for who, why in told.items() if _is_demand(why.message)}
+        asked = {(who.kind, who.namespace) for who, why in told.items() if _is_demand(why.last.message)}
         self.found = [
             one
             for kind, namespace in sorted(asked)
@@ -92,7 +92,14 @@ class RejectedWorkloads:
                 self.found.append(one)
 
 
-def _latest(events: Iterable[EventIn], now: float) -> dict[Who, EventIn]:
+class Told(NamedTuple):
+    """What a controller says that cannot create a pod."""
+
+    last: EventIn
+    since: str  # when it first said that it is for GPUs that no node offers, as far as it is still known
+
+
+def _latest(events: Iterable[EventIn], now: float) -> dict[Who, Told]:
     """The last word of each controller that could not create a pod of late."""
     by: dict[Who, list[EventIn]] = {}
     for one in events:
@@ -100,10 +107,15 @@ def _latest(events: Iterable[EventIn], now: float) -> dict[Who, EventIn]:
         if one.reason == FAILED_CREATE and about.kind in _KINDS:
             space = about.namespace or one.metadata.namespace
             by.setdefault(Who(about.kind, space, about.name), []).append(one)
-    return {who: last for who, some in by.items() if (last := latest_refusal(some, now)) is not None}
+    found = {}
+    for who, some in by.items():
+        if (last := latest_refusal(some, now)) is not None:
+            first = (one.metadata.creation_timestamp or "" for one in some if _is_demand(one.message))
+            found[who] = Told(last, min(first, default=""))
+    return found
 
 
-def _reading(kind: str, told: Mapping[Who, EventIn]) -> Callable[[bytes], RejectedPods | None]:
+def _reading(kind: str, told: Mapping[Who, Told]) -> Callable[[bytes], RejectedPods | None]:
     def read(raw: bytes) -> RejectedPods | None:
         state = decode_workload(raw)
         return _rejected(Who(kind, state.metadata.namespace, state.metadata.name), state, raw, told)
@@ -117,18 +129,19 @@ def _is_demand(message: str) -> bool:
     return denial is not None and bool(denial.wanted)
 
 
-def _rejected(who: Who, state: Workload, raw: bytes, told: Mapping[Who, EventIn]) -> RejectedPods | None:
+def _rejected(who: Who, state: Workload, raw: bytes, told: Mapping[Who, Told]) -> RejectedPods | None:
     event, uid = told.get(who), state.metadata.uid
-    if event is not None and event.involved_object.uid not in ("", uid):
+    if event is not None and event.last.involved_object.uid not in ("", uid):
         event = None  # of an earlier one of its name
-    if not state.missing or not _is_demand(event.message if event else state.failure):
+    if not state.missing or not _is_demand(event.last.message if event else state.failure):
         return None
     owner = _owner(who, state)
     use = replace(
         pod_use_of(decode_maker(raw).spec.template, lambda _: True, where=lambda _: True),
         namespace=who.namespace,
         name=f"{owner.kind.lower()}/{owner.name}",
-        created=state.metadata.creation_timestamp or "",
+        # its pods wait since they are rejected: a workload that is a year old may have been scaled up just now
+        created=max(state.metadata.creation_timestamp or "", event.since if event else ""),
         rejected=True,
     )
     return RejectedPods(use, state.missing)
