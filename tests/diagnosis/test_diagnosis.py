@@ -13,12 +13,14 @@ from tessera.diagnosis.admission import by_policy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.remedies.changes import NodeOpened, PodsEnd
 from tessera.diagnosis.targets import NoSuchObject, parse_target
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds
 from tessera.webhook.offline import admit_again
 from tests.build import MIG, container, offers, policy
 from tests.build import node as core_node
 from tests.build import pod as core_pod
 from tests.diagnosis.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
+from tests.diagnosis.layouts.objects import mig_layout
 
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
 MINIMUM = "gpu-webhook.k8s.io/min-memory"
@@ -183,6 +185,35 @@ async def test_a_cordon_without_its_taint():
 
 
 @pytest.mark.parametrize(
+    ("owner", "cordoned", "kind", "commands"),
+    [
+        (Owner("inference", "u1"), False, "wait", ("tessera why miglayout/inference",)),
+        (Owner("ann"), False, "wait", ()),
+        (Owner("x; reboot", "u1"), False, "wait", ()),
+        (
+            Owner("inference", "u1"),
+            True,
+            "change",
+            ("kubectl uncordon a",),
+        ),  # it stays so when the rollout ends
+    ],
+)
+async def test_a_node_that_a_rollout_has_cordoned(owner, cordoned, kind, commands):
+    """Whoever uncordons it lets pods on a node whose cards are being cut: its rollout does that, at its end."""
+    record = RolloutRecord(owner, Phase.WRITTEN, 1.8e9, 1.8e9, 60.0, "x", cordoned=cordoned)
+    one = node("a", {"1g.10gb": 1}, annotations={ROLLOUT: written(record)})
+    one["spec"]["unschedulable"] = True
+    found = await why("p", {kinds.NODES: [one], kinds.PODS: [pod("p", {"1g.10gb": 1})]})
+    assert found.cause == "closed"
+    (remedy,) = found.remedies
+    assert (remedy.kind, remedy.commands) == (kind, commands)
+    ends = (
+        f"when its rollout ends ({owner}): taint node.kubernetes.io/unschedulable:NoSchedule is not tolerated"
+    )
+    assert remedy.text.endswith(ends) is not cordoned
+
+
+@pytest.mark.parametrize(
     ("notes", "asks", "first"),
     [
         ({}, {"1g.10gb": 2}, "asks for nvidia.com/mig-3g.30gb: 2 (container main)"),
@@ -257,6 +288,24 @@ async def test_layout_that_the_planner_proposes():
             ("tessera mig plan --from-pending -o runai",),
         )
     ]
+
+
+async def test_a_layout_that_a_mig_layout_keeps():
+    """`mig apply` refuses such a node: the oldest MigLayout that selects it is named, and what it says of itself. Another one's nodes are as ever."""
+    text = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb, 1g.10gb, 3g.30gb]")
+    labels, annotations = {**H200, "pool": "inference"}, {"run.ai/mig.config": text}
+    one = node("a", {"1g.10gb": 3, "3g.30gb": 1}, labels=labels, annotations=annotations)
+    pods = [pod("h", {"1g.10gb": 1}, on="a"), pod("p", {"2g.20gb": 1})]
+    young, old = mig_layout(), mig_layout()
+    young["metadata"] |= {"name": "young", "creationTimestamp": "2026-11-15T10:00:00Z"}
+    old["metadata"] |= {"creationTimestamp": "2026-11-15T09:00:00Z"}
+    for kept, keeper in (([young, old], "inference"), ([young], "young"), ([], "")):
+        found = await why("p", {kinds.NODES: [one], kinds.PODS: pods, kinds.MIG_LAYOUTS: kept})
+        (remedy,) = (one for one in found.remedies if one.kind == "layout")
+        says = f"; MigLayout {keeper} keeps its layout" if keeper else ""
+        assert remedy.text.endswith(f"pods that run keep what they hold{says}")
+        command = f"tessera why miglayout/{keeper}" if keeper else "tessera mig plan --from-pending -o runai"
+        assert remedy.commands == (command,)
 
 
 async def test_pods_that_must_end_before_a_card_can_be_cut():

@@ -17,6 +17,7 @@ from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import NodeLayout
 from tessera.diagnosis.devices import SeenDevices
+from tessera.diagnosis.layouts.rollouts import Rollout, rollout_on
 from tessera.diagnosis.nodes import (
     ABSENT,
     ORDER,
@@ -39,6 +40,7 @@ from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
+from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.nodes import GpuNode, state_since
 from tessera.protocol.mig.operator import MigManagerConfig
 
@@ -50,6 +52,10 @@ class DiagnosisInventory(Inventory):
     capacity_of: dict[str, Amounts] = field(default_factory=dict)  # node → GPUs, healthy or not
     started: dict[str, str] = field(default_factory=dict)  # namespace/name of who holds GPUs → since when
     changing_since: dict[str, float] = field(default_factory=dict)  # node that mig-manager cuts → Unix time
+    rollouts: dict[str, Rollout] = field(default_factory=dict)  # by node: its layout is being changed
+    mig_layouts: tuple[
+        MigLayout, ...
+    ] = ()  # as far as they may be read: nobody else may change their nodes' layouts
     viewed: dict[str, ViewedPod] | None = (
         None  # what counts of each pod for what is free; None: that is not asked
     )
@@ -66,7 +72,14 @@ class DiagnosisInventory(Inventory):
         capacity = node.status.capacity or {}
         given = {resource: text for resource, text in capacity.items() if is_any_gpu(resource)}
         self.capacity_of[one.node.name] = objects.amounts_of(given, f"node {one.node.name}, status.capacity")
+        if (rollout := rollout_on(node.metadata.annotations)) is not None:
+            self.rollouts[one.node.name] = rollout
         return one
+
+    def keeper(self, name: str) -> str:
+        """The MigLayout that keeps a node's layout: the oldest that selects it. Empty: none."""
+        keeps = [one for one in self.mig_layouts if one.selects(self.capacity[name].labels)]
+        return min(keeps, key=lambda one: one.age).name if keeps else ""
 
     def use_of(self, pod: PodIn) -> PodUse:
         """What a pod uses; since when, if it holds GPUs."""

@@ -7,7 +7,7 @@ from typing import Final
 from tessera.core.admission.policy import FallbackPolicy, Policy, is_bridge_on
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
-from tessera.core.dra.slices import API_VERSION
+from tessera.core.dra.slices import API_VERSION as DRA_VERSION
 from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.devices import SeenClaim, SeenDevices, devices_for, seen_claim
 from tessera.diagnosis.evidence import DiagnosisInventory, SeenPod, diagnosis_inventory
@@ -37,6 +37,7 @@ from tessera.protocol.kubernetes.dra import (
 from tessera.protocol.kubernetes.lean_pod import pod_of
 from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 
 CONFIGURATIONS: Final = "mig-manager's configurations"  # as what could not be read
 PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
@@ -71,6 +72,8 @@ async def gather_cluster(
                 inventory.viewed[key] = viewed
 
     await reader.fill(NODES.name, NODES.path, {}, inventory.begin_nodes)
+    inventory.mig_layouts = await reader.each(PLURAL, path_of(API_VERSION, PLURAL), {}, MigLayout.read)
+    reader.unseen.pop(PLURAL, None)  # the answers stand without them
     with reader.reading(CONFIGURATIONS):
         await inventory.read_mig_manager(reader.client)
     if (manager := inventory.mig_manager) is not None and manager.error:
@@ -112,7 +115,7 @@ async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod
         alone = Reader(
             reader.client
         )  # where claims of all namespaces may not be read; what then may not, either, is left out
-        path = path_of(API_VERSION, "resourceclaims", namespace=space, name=name)
+        path = path_of(DRA_VERSION, "resourceclaims", namespace=space, name=name)
         found = await alone.one(name, ClaimIn, path) if RESOURCE_CLAIMS.name in reader.unseen else None
         if not alone.unseen:
             claims[space, name] = seen_claim(found) if found else None

@@ -27,7 +27,7 @@ from tessera.diagnosis.remedies.changes import (
     PodsEnd,
     Remedy,
 )
-from tessera.diagnosis.remedies.nodes import MOST_NAMED, some_end
+from tessera.diagnosis.remedies.nodes import MOST_NAMED, asks_about, some_end
 from tessera.inventory.defragment import Defragmentation, make_room
 from tessera.inventory.pending import Pending
 
@@ -50,10 +50,11 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
                 cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
                 text = f"node {place.name} is re-cut ({cut}{_known_from(seen, place)}); pods that run keep what they hold"
                 form = "operator" if seen.inventory.gpus[place.name or ""].by_mig_manager else "runai"
+                kept, command = _by(seen, place.name or "", f"tessera mig plan --from-pending -o {form}")
                 yield Remedy(
                     "layout",
-                    text,
-                    (f"tessera mig plan --from-pending -o {form}",),
+                    text + kept,
+                    (command,),
                     (_offers(seen, place, found),),
                 )
             return
@@ -73,12 +74,19 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
         asked = ",".join(f"{profile}={number}" for profile, number in profiles.items())
         ends = PodsEnd(tuple(move.pod for move in room.moves))
         counts = {p.resource: one.in_use(p.resource) + number for p, number in profiles.items()}
+        kept, command = _by(seen, node, f"tessera mig plan --defragment {asked}")
         yield Remedy(
             "layout",
-            f"{some_end(len(room.moves))} ({names}), and the node is re-cut",
-            (f"tessera mig plan --defragment {asked}",),
+            f"{some_end(len(room.moves))} ({names}), and the node is re-cut{kept}",
+            (command,),
             (ends, NodeOffers(node, counts)),
         )
+
+
+def _by(seen: Evidence, node: str, command: str) -> tuple[str, str]:
+    """Who re-cuts a node, in words where that is a MigLayout, and what to type: `mig apply` refuses what a MigLayout keeps."""
+    keeper = seen.inventory.keeper(node)
+    return (f"; MigLayout {keeper} keeps its layout", asks_about(keeper)) if keeper else ("", command)
 
 
 def _known_from(seen: Evidence, place: NodeCards) -> str:

@@ -13,6 +13,7 @@ from tessera.core.kubernetes.resources import PODS, short
 from tessera.core.kubernetes.scheduling import CORDONED
 from tessera.core.text import age, first_of
 from tessera.diagnosis.evidence import Evidence
+from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.nodes import (
     Lack,
     NodeGroup,
@@ -31,8 +32,10 @@ from tessera.diagnosis.remedies.changes import (
     PodsEnd,
     Remedy,
 )
+from tessera.kube.rest.paths import is_name
 from tessera.protocol.kubernetes.objects import seconds
 from tessera.protocol.mig.documents import CONFIG_STATE, PARTED_CONFIG
+from tessera.protocol.mig.rollouts import RolloutRecord
 
 MOST_NAMED: Final = 3
 _MOST_ALTERNATIVES: Final = 3  # remedies of one kind
@@ -120,9 +123,7 @@ def _steps(
         resource, count = short_of.resource, int(asks[short_of.resource].value) if short_of.resource else 0
         match short_of.lack:
             case Lack.CLOSED:
-                command = f"kubectl {'uncordon' if CORDONED in one.node.taints else 'describe node'} {name}"
-                text = f"the pod may go to node {name}: {short_of.reason}"
-                steps.append(Remedy("change", text, (command,), (NodeOpened(name),)))
+                steps.append(_opened(seen, one, short_of.reason))
             case Lack.TAKEN:
                 missing[resource] = count - one.free(resource)
             case Lack.TOO_FEW:
@@ -148,6 +149,23 @@ def _steps(
     if (rest := _other_resources(name, asks, shortages, ending)) is not None:
         steps.append(rest)
     return steps
+
+
+def _opened(seen: Evidence, one: ObservedNode, reason: str) -> Remedy:
+    """A node takes the pod. One that a rollout has cordoned is uncordoned by it: nobody else may, as long as its cards are cut."""
+    name, cordoned = one.node.name, CORDONED in one.node.taints
+    rollout, changes = seen.inventory.rollouts.get(name), (NodeOpened(name),)
+    if not cordoned or not isinstance(rollout, RolloutRecord) or rollout.cordoned:
+        command = f"kubectl {'uncordon' if cordoned else 'describe node'} {name}"
+        return Remedy("change", f"the pod may go to node {name}: {reason}", (command,), changes)
+    owner = rollout.owner
+    commands = (asks_about(owner.name),) if owner.uid and is_name(owner.name) else ()
+    text = f"the pod may go to node {name} when its rollout ends ({cut(str(owner))}): {reason}"
+    return Remedy("wait", text, commands, changes)
+
+
+def asks_about(mig_layout: str) -> str:
+    return f"tessera why miglayout/{mig_layout}"
 
 
 def _repair(one: ObservedNode, short_of: Shortage, count: int, *, by_operator: bool) -> Remedy:
