@@ -13,7 +13,7 @@ from tessera.protocol.mig.nodes import GpuNode
 # must be renewed within 10 s.
 MOST_GROUPS: Final = 500
 MOST_OF_A_NAMESPACE: Final = 50
-# What it takes to compare a group with one node, in steps of some 0.3 µs: a pod has room for a hundred thousand values of node affinity. A group
+# What it takes to compare a group with one node, in steps of a microsecond or less: a pod has room for a hundred thousand values of node affinity. A group
 # that people make takes some five.
 _STEPS_OF_A_GROUP: Final = 10
 _MOST_CARDS: Final = 16  # of a node that does not say how many it has; NVIDIA's largest has 16
@@ -35,7 +35,7 @@ def fair(groups: Sequence[DemandGroup]) -> list[DemandGroup]:
 
 def _first(numbers: Iterable[int], steps: Sequence[int], most: int) -> list[int]:
     """The first so many groups, without those for which there are not enough steps left."""
-    found, left = [], most * _STEPS_OF_A_GROUP
+    found, left = list[int](), most * _STEPS_OF_A_GROUP
     for number in numbers:
         if len(found) < most and steps[number] <= left:
             found.append(number)
