@@ -240,6 +240,30 @@ def test_what_was_decided_before_is_not_said_when_nothing_can_be_decided():
     asyncio.run(main())
 
 
+def test_a_leader_that_begins_leaves_summary_and_condition_alike(monkeypatch):
+    """The one before it could decide nothing. Until the first lists are there the next one knows no better: both say so still."""
+    monkeypatch.setattr("tessera.controller.layouts.auto.demand._BEGINS", 1000.0)
+
+    async def main():
+        async with cluster("gpu-0", document=auto()) as one:
+            refused = status(StatusError(403, "Forbidden", "no"))
+            one.server.intercept = lambda request: refused if "resourceclaims" in request.path else None
+            one.lead("one")
+            await one.until(lambda: one.condition("Progressing")[1] == "Stopped")
+            before = said(one)["summary"], one.condition("Progressing")
+            one.kill("one")
+            one.server.intercept = lambda request: None
+            one.server.late = lambda request: 0.5 if "resourceclaims" in request.path else 0.0
+            one.lead("two")
+            await one.until(lambda: one.status()["controller"] == "two")
+            await asyncio.sleep(0.3)
+            assert (said(one)["summary"], one.condition("Progressing")) == before
+            await one.until(lambda: one.condition("Progressing")[1] == "Idle")
+            assert said(one)["summary"] == "Nothing is wanted that is not there."
+
+    asyncio.run(main())
+
+
 def test_fault_65_the_memory_in_the_status_is_broken():
     """Someone has overwritten what is remembered: no card is cut for an hour, log and metric say so, and then the autopilot goes on."""
 

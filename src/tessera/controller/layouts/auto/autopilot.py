@@ -136,7 +136,7 @@ class Autopilot:
             _ = layout.spec.autopilot.limits
         except InvalidInput as error:
             plan.error = plan.error or f"spec.autopilot: {error}"
-        why = self._undecided(layout)
+        why = self._undecided(layout) or ("" if look else _stopped_before(layout))
         plan.stopped = plan.error or _stopped(layout, now) or why[:1].lower() + why[1:]
         under_way = rollouts_of(layout, kept)
         # a slot without a rollout may be that of one that an earlier leader still begins: first it is given back
@@ -203,6 +203,13 @@ class Autopilot:
         """A status was written: what begins with it is begun, and the next look decides about the rest."""
         if (look := self.looks.get(plan.layout.uid)) is not None and plan.begin:
             look.begun.update(plan.begin)
+
+
+def _stopped_before(layout: MigLayout) -> str:
+    """Why no re-cut began when the status was written, for who does not know better yet: the summary stands as long."""
+    before = layout.condition("Progressing")
+    same = layout.raw_status.get("observedGeneration") == layout.metadata.generation
+    return before.message if same and before.reason == "Stopped" else ""
 
 
 def _stopped(layout: MigLayout, now: float) -> str:
