@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tessera.kube.rest.client import Client
@@ -18,7 +19,9 @@ from tessera.rollout.machine.carrying import Carrier
 from tessera.rollout.machine.step import begin
 from tessera.rollout.machine.values import How
 from tessera.rollout.rollout import Cordon, Rollout
+from tessera.serving.http.messages import HangUp
 from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node, pod
@@ -26,6 +29,7 @@ from tests.kube.apiserver import status
 from tests.kube.served import served  # noqa: F401 # a fixture
 from tests.rollout import mig_manager
 from tests.rollout.conftest import BIG
+from tests.rollout.machine.world import MERGE
 from tests.rollout.mig_manager import FakeMigManager
 from tests.rollout.plugin import FakePlugin
 
@@ -136,6 +140,18 @@ def test_a_pod_of_a_daemonset_is_not_evicted(roll_out):
     result, reason = roll_out("gpu-0", drain=True, seconds=0.5).ended["gpu-0"]
     assert result == "refused"
     assert reason.endswith("default/train is not evicted: DaemonSet train would make it again here")
+    assert len(roll_out.cluster.call(lambda: roll_out.cluster.server.store.list(PODS))) == 1
+
+
+def test_a_static_pod_is_not_evicted(roll_out):
+    """What can be evicted is its mirror only: the kubelet runs it on, with its devices, so the node is not cut."""
+    train = pod("train", "gpu-0", MIG + "2g.20gb")
+    owner = {"kind": "Node", "name": "gpu-0", "uid": "1", "apiVersion": "v1", "controller": True}
+    train["metadata"]["ownerReferences"] = [owner]
+    roll_out.cluster.add(train)
+    result, reason = roll_out("gpu-0", drain=True, seconds=0.5).ended["gpu-0"]
+    assert result == "refused"
+    assert reason.endswith("default/train is not evicted: it is a static pod, which the kubelet runs on")
     assert len(roll_out.cluster.call(lambda: roll_out.cluster.server.store.list(PODS))) == 1
 
 
@@ -288,3 +304,75 @@ def test_left_and_called_without_a_cordon(roll_out):
     )
     reason = "a rollout of it has not ended (tessera mig apply (bob@host)): use --cordon to continue it"
     assert roll_out("gpu-0", cordon=False).ended == {"gpu-0": ("refused", reason)}
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+@pytest.mark.parametrize("which", range(1, 7))
+def test_a_call_that_fails(roll_out, method, which):
+    """Once the node may be cordoned, a call that fails is tried again: the node gets its layout, and is uncordoned."""
+    asked = []
+    first = which + (2 if method == "GET" else 0)  # two reads come before anything is written
+
+    def fail(request):
+        if request.method != method or request.path != "/api/v1/nodes/gpu-0":
+            return None
+        asked.append(request)
+        return broken() if len(asked) == first else None
+
+    roll_out.cluster.server.intercept = fail
+    assert roll_out("gpu-0").ended == {"gpu-0": ("done", "")}
+    assert not cordoned(roll_out, "gpu-0")
+
+
+@pytest.mark.parametrize("which", range(1, 4))
+def test_an_answer_that_is_lost(roll_out, which):
+    """A write goes through and its answer does not come: the rollout goes on from what is stored, and the node is done."""
+    store, asked = roll_out.cluster.server.store, []
+
+    def lost(request):
+        if request.method == "PATCH" and request.path == "/api/v1/nodes/gpu-0":
+            asked.append(request)
+            if len(asked) == which:
+                now = store.get(NODES, "gpu-0").document
+                store.update(NODES, "gpu-0", apply_patch(MERGE, now, msgspec.json.decode(request.body)))
+                raise HangUp
+
+    roll_out.cluster.server.intercept = lost
+    assert roll_out("gpu-0").ended == {"gpu-0": ("done", "")}
+    assert not cordoned(roll_out, "gpu-0")
+    assert len(asked) >= which
+
+
+def broken():
+    return status(StatusError(500, "", "it is broken"))
+
+
+def test_a_layout_that_cannot_be_written(roll_out, monkeypatch):
+    """A policy refuses the layout, not the cordon: after a while the node is uncordoned as it was."""
+    monkeypatch.setattr(Alone, "patience", 0.2)
+    roll_out.cluster.server.intercept = lambda request: (
+        broken() if request.method == "PATCH" and b'"run.ai/mig.config":' in request.body else None
+    )
+    assert roll_out("gpu-0").ended == {"gpu-0": ("failed", "the API server answered 500: it is broken")}
+    assert not cordoned(roll_out, "gpu-0")
+    assert ROLLOUT not in annotations(roll_out, "gpu-0")
+
+
+def test_an_api_server_that_does_not_come_back(roll_out, monkeypatch):
+    """How the node is left is said, and the same command goes on with it."""
+    monkeypatch.setattr(Alone, "patience", 0.2)
+    server = roll_out.cluster.server
+
+    def fail(request):
+        there = server.store.get(NODES, "gpu-0").document
+        return broken() if there["spec"].get("unschedulable") and "gpu-0" in request.path else None
+
+    server.intercept = fail
+    left = "the rollout has not ended, and the node may be cordoned: the same command goes on with it"
+    assert roll_out("gpu-0").ended == {
+        "gpu-0": ("failed", f"the API server answered 500: it is broken; {left}")
+    }
+    assert cordoned(roll_out, "gpu-0")
+    server.intercept = lambda request: None
+    assert roll_out("gpu-0").ended == {"gpu-0": ("done", "")}
+    assert not cordoned(roll_out, "gpu-0")

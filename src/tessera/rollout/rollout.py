@@ -24,8 +24,8 @@ from tessera.rollout.attempt import LATE, TO_CLEAR, TO_COME_BACK, Attempt
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
 from tessera.rollout.in_use import Holder, holders, named, uses_of
-from tessera.rollout.machine.alone import Alone
-from tessera.rollout.machine.values import How, Outcome
+from tessera.rollout.machine.alone import Alone, LeftUnderWay
+from tessera.rollout.machine.values import How
 from tessera.rollout.outcomes import NodeRollout, RolloutResult, ended
 from tessera.rollout.progress import WatchedNode, watched
 from tessera.rollout.writing import NotShown, Overtaken, write
@@ -184,13 +184,13 @@ class Rollout:
     async def _carry_out_cordoned(self, change: Change, cordon: Cordon, timeout: float) -> NodeRollout:
         how = How(drain=cordon.drain, drain_timeout=cordon.seconds, timeout=timeout)
         alone = Alone(self._client, change, cordon.owner, how, self._report, self._ensure(change))
-        work: asyncio.Future[Outcome] | None = None
+        work: asyncio.Future[NodeRollout] | None = None
         try:
             if self._when_in_use is WhenInUse.REFUSE and not change.written:
                 await self._until_free(change)
-            work = asyncio.ensure_future(alone.run())
-            return ended(change.node, await asyncio.shield(work))
-        except (InUse, KubeError, InvalidInput, NotWritten) as error:
+            work = asyncio.ensure_future(_outcome(alone, change.node))
+            return await asyncio.shield(work)
+        except (InUse, KubeError, InvalidInput) as error:
             result = RolloutResult.REFUSED if isinstance(error, InUse) else RolloutResult.FAILED
             return NodeRollout(change.node, result, str(error))
         except asyncio.CancelledError:
@@ -198,7 +198,7 @@ class Rollout:
             self.outcomes[change.node] = NodeRollout(change.node, RolloutResult.FAILED, "interrupted")
             if work is not None:
                 alone.interrupt()
-                self.outcomes[change.node] = ended(change.node, await work)
+                self.outcomes[change.node] = await work
             raise
 
     @asynccontextmanager
@@ -283,6 +283,14 @@ class Rollout:
             there = await attempt.come_back(node, seconds)
         back = "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not applied after {seconds:g} s"
         return replace(outcome, reason=outcome.reason.replace(_WRITTEN_AGAIN, back))
+
+
+async def _outcome(alone: Alone, node: str) -> NodeRollout:
+    """What becomes of a node that is cordoned."""
+    try:
+        return ended(node, await alone.run())
+    except (KubeError, InvalidInput, NotWritten, LeftUnderWay) as error:
+        return NodeRollout(node, RolloutResult.FAILED, str(error))
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

@@ -102,6 +102,8 @@ class Carrier:
             owner = found.metadata.controller
             if owner is not None and owner.kind == "DaemonSet":  # which heeds no cordon
                 return f"{pod} is not evicted: DaemonSet {owner.name} would make it again here"
+            if owner is not None and owner.kind == "Node":  # what is evicted is its mirror only
+                return f"{pod} is not evicted: it is a static pod, which the kubelet runs on"
             self._fence()
             # no successor of its name
             await evict(self._client, namespace, name, {"uid": found.metadata.uid})

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tessera.core.errors import InvalidInput
 from tessera.core.planning.configurations import OURS
+from tessera.core.text import shortened
 from tessera.protocol.mig.documents import CONFIG_STATE
 from tessera.protocol.mig.nodes import CHANGING
 from tessera.protocol.mig.rollouts import (
@@ -40,6 +41,8 @@ from tessera.rollout.machine.values import (
 from tessera.rollout.progress import progress_of
 from tessera.rollout.writing import paused
 
+# characters: it stands in an annotation, and the API server may say very much
+_MOST_REASON: Final = 2000
 _MEANWHILE: Final = "another client changed {} meanwhile; left as it is"
 
 
@@ -132,7 +135,7 @@ class _Turn:
 
     def finish(self, result: Result, reason: str = "") -> Patch:
         """Uncordon, unless the node was cordoned before; of a failure of a MigLayout's rollout the reason stays."""
-        record, end = self.record, None
+        record, end, reason = self.record, None, shortened(reason, _MOST_REASON)
         if record.owner.uid and result not in (Result.DONE, Result.CANCELLED):
             end = written(RolloutEnd(record.owner, record.target, result, self.now, reason))
         spec = {} if record.cordoned else {"unschedulable": None}
@@ -153,7 +156,7 @@ class _Turn:
 
     def put_back(self, reason: str) -> Patch:
         """Write the old value again, where the new one is."""
-        record = self.record
+        record, reason = self.record, shortened(reason, _MOST_REASON)
         result = Result.FAILED if self.seen.ready else Result.NOT_READY
         seconds = min(record.timeout, TO_CLEAR if record.label else TO_COME_BACK)
         back = self.moved(Phase.PUTTING_BACK, seconds, result=result, reason=reason)
