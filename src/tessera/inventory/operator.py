@@ -31,7 +31,8 @@ async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
     except ApiError as error:
         if error.is_not_found:
             return None
-        return MigManagerConfig("", "", error=f"the ClusterPolicy cannot be read: {error.message}")
+        why = f"the ClusterPolicy cannot be read: {error.message}"
+        return MigManagerConfig("", "", error=why, passes=not error.is_absent)
     policy = _in_force(policies)
     if policy is None:
         return None
@@ -40,9 +41,8 @@ async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
         raw = await client.get(path_of("v1", "configmaps", namespace=namespace, name=name))
         return replace(config_of(decode_config_map(raw)), policy=policy.metadata.name)
     except ApiError as error:
-        return MigManagerConfig(
-            namespace, name, error=f"ConfigMap {namespace}/{name} cannot be read: {error.message}"
-        )
+        why = f"ConfigMap {namespace}/{name} cannot be read: {error.message}"
+        return MigManagerConfig(namespace, name, error=why, passes=not error.is_absent)
 
 
 def mig_manager_in(found: Iterable[FileObject]) -> MigManagerConfig | None:

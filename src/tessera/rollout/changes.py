@@ -42,6 +42,7 @@ class Surroundings:
     """What of a cluster concerns a node's change, besides the node and its pods."""
 
     manager: MigManagerConfig | None = None
+    unread: str = ""  # why it is not known yet what mig-manager has
     dra: DraInventory = field(default_factory=DraInventory)
     claimed: Mapping[str, Collection[str]] = field(default_factory=dict)  # node → who has devices by claims
     layouts: Sequence[MigLayout] = ()  # that keep the layouts of nodes

@@ -25,7 +25,8 @@ class Verdict:
     current: bool = False
     change: Change | None = None  # what it is to get
     invalid: str = ""  # why it cannot have it
-    waits: str = ""  # it was written, and the node does not show it: why
+    # it was written, and the node does not show it, or it is not known yet what it is to get: why
+    waits: str = ""
 
     @property
     def target(self) -> str:
@@ -41,6 +42,8 @@ def judge(
 ) -> Verdict:
     """Compare a node with the first layout that is for its product."""
     gpus = gpu_node(node)
+    if around.unread and gpus.by_mig_manager:
+        return Verdict(waits=around.unread)
     choice = next((one for one in layout.spec.layouts if one.fits(gpus)), None)
     if choice is None:
         return Verdict(invalid=f"no layout is for its product {gpus.label or '(not known)'}")
@@ -75,7 +78,8 @@ class Verdicts:
     ) -> Verdict:
         """How a node stands to a MigLayout. The change is perhaps of another node that is alike: only what it writes counts."""
         metadata, manager = node.metadata, around.manager
-        what = layout.uid, layout.metadata.generation, manager and manager.resource_version
+        configured = around.unread or (manager and (manager.resource_version, manager.error))
+        what = layout.uid, layout.metadata.generation, configured
         by_slices = tuple(sorted((sliced or {}).items()))
         key = metadata.resource_version, metadata.uid, what, by_slices
         known = self._of_nodes.get(metadata.name)

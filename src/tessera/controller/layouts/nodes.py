@@ -20,6 +20,7 @@ from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import is_name, path_of
+from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
 from tessera.rollout.change import Change
@@ -62,24 +63,23 @@ class NodeRollouts:
         self._verdict = verdict
         self._carrier = Carrier(client, self._check)
         self._fence: Callable[[], None] = lambda: None
-        self._ended: set[str] = (
-            set()
-        )  # nodes whose rollout this process has ended, and that have a slot still
+        # slots by which nobody can cordon any more, by the MigLayout's UID and the node: this process has ended the rollout, or has given the slot and sent nothing since
+        self._unused: set[tuple[str, str]] = set()
         self._refusals = Refusals(client.clock)
         self.configurations = OurConfigurations(client, self._check)
 
     def _check(self) -> None:
         self._fence()
 
-    def slots_written(self, nodes: Iterable[str]) -> None:
-        """Nodes have a slot from now on: how an earlier rollout of theirs ended says nothing about this one."""
+    def slots_written(self, layout: MigLayout, nodes: Iterable[str]) -> None:
+        """Nodes have a slot from now on, or had it before: how an earlier rollout of theirs ended says nothing about this one."""
         for name in nodes:
             self.outcomes.pop(name, None)
-            self._ended.discard(name)
+            (self._unused.discard if name in layout.updating else self._unused.add)((layout.uid, name))
 
     def reset(self) -> None:
         """Forget what this process knows better than its watches: another one may have led since."""
-        self._ended.clear()
+        self._unused.clear()
         self.outcomes.clear()
         self.look_again()
 
@@ -179,7 +179,7 @@ class NodeRollouts:
             return "a dry run is wanted now" if layout.spec.autopilot.dry_run else ""
         verdict = self._verdict(node, layout)
         if not verdict.waits and verdict.target != record.target:
-            return "another layout is wanted now"
+            return verdict.invalid or "another layout is wanted now"
         return ""
 
     async def _is_gone(self, owner: Owner) -> bool:
@@ -216,7 +216,7 @@ class NodeRollouts:
             return False
         with self._failures.survived("rollout", f"MigLayout {layout.name}", of_the_server) as tried:
             seen = [one for name in asked if (one := await self._look(name)) is not None]
-            whole = await Surroundings.read(self._client, [one.node for one in seen], kept=False)
+            whole = await self._surroundings([one.node for one in seen])
             for one in seen:
                 self._to_fixed(one, layout, whole)
         if tried.error is not None:
@@ -231,7 +231,7 @@ class NodeRollouts:
         one = self._state.refresh_node(seen.node)
         if one.record is not None or one.unreadable:
             return
-        whole = await Surroundings.read(self._client, [seen.node], kept=False)
+        whole = await self._surroundings([seen.node])
         if recuts:
             if seen.cordoned or not seen.ready:
                 raise NotNow("it is cordoned" if seen.cordoned else "the node is not ready")
@@ -252,12 +252,27 @@ class NodeRollouts:
             auto=bool(recuts),
         )
         owner = Owner(layout.name, layout.uid)
-        after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
+        slot = layout.uid, name
+        unused = slot in self._unused
+        self._unused.discard(slot)
+        try:
+            after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
+        except ApiError as error:
+            if unused and error.code < 500:  # the API server has refused it, so it does not arrive later
+                self._unused.add(slot)
+            raise
         if after is not None:
             self._refusals.forget(name)
             self._state.refresh_node(after)
             log.info("node %s: cordoned for MigLayout %s", name, layout.name)
             self._event(seen, "MIGRolloutBegun", f"MigLayout {layout.name}: cordoned, to get another layout")
+
+    async def _surroundings(self, nodes: Sequence[NodeIn]) -> Surroundings:
+        """What concerns the changes of nodes, as it is now; plans go by the same configurations from then on."""
+        whole = await Surroundings.read(self._client, nodes, kept=False)
+        if whole.manager is not None:
+            self._state.put_manager(whole.manager)
+        return whole
 
     def _to_fixed(self, seen: NodeSnapshot, layout: MigLayout, whole: Surroundings) -> Change | None:
         """What a node gets of its fixed layout; None where it gets nothing now."""
@@ -277,9 +292,17 @@ class NodeRollouts:
     async def release(self, name: str, layout: MigLayout, fence: Callable[[], None]) -> bool:
         """Whether a slot may be given back: its node is gone, or has no rollout and none can begin by that slot any more."""
         self._fence = fence
-        if name in self._ended:
-            self._ended.discard(name)
+        if (slot := (layout.uid, name)) in self._unused:
+            self._unused.discard(slot)
             return True
+        # where the node cannot be written to, the others go on
+        with self._failures.survived("rollout", f"node {name}", of_the_server) as tried:
+            return await self._release(name, layout)
+        if tried.error is not None:
+            self._refusals.put(name, words(tried.error), passes=True)
+        return False
+
+    async def _release(self, name: str, layout: MigLayout) -> bool:
         seen = await self._look(name)
         if seen is None:
             self._metrics.rollouts.add("gone")
@@ -302,7 +325,7 @@ class NodeRollouts:
         return True
 
     def _end(self, seen: NodeSnapshot, record: RolloutRecord, outcome: Outcome) -> None:
-        self._ended.add(seen.name)
+        self._unused.add((record.owner.uid, seen.name))
         self.outcomes[seen.name] = outcome
         self.told.pop(seen.name, None)
         self._metrics.rollouts.add(outcome.result.lower())

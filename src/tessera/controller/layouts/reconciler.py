@@ -23,7 +23,7 @@ from tessera.controller.layouts.events import of_conditions, of_decision
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
-from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
+from tessera.controller.layouts.state import MIG_LAYOUTS, NOT_YET, LayoutState
 from tessera.controller.layouts.status import Pace, news, status_of
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
@@ -38,7 +38,6 @@ from tessera.kube.watch.follow import Follower
 from tessera.protocol.mig.autopilot import UNDER_WAY, AutopilotStatus
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.nodes import gpu_node
-from tessera.rollout.changes import Surroundings
 from tessera.rollout.config_map import MANAGER
 
 log = logging.getLogger(__name__)
@@ -79,9 +78,8 @@ class LayoutReconciler:
         self._backoff = Backoff()
         words = "the controller keeps no layouts (they need the chart's value layouts.enabled): %s"
         self._ability = Ability(client.clock, self._absent, partial(log.warning, words))
-        self._around = Surroundings()
         # when mig-manager's configurations were read, and for which MigLayouts
-        self._read: tuple[float, frozenset[tuple[str, int]]] = 0.0, frozenset()
+        self._read: tuple[float, frozenset[tuple[str, int]]] = -inf, frozenset()
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._autopilot = Autopilot()
@@ -151,7 +149,7 @@ class LayoutReconciler:
                 await self._tried(layout, self._write_status(layout, {"controller": self._identity}))
         await self._read_configurations()
         more = await self._rollouts.drive(fence)
-        around, put_off = self._around.manager, self._rollouts.put_off
+        around, put_off = self.state.around.manager, self._rollouts.put_off
         await self._looking.decide(self._ours(), self.state, around, put_off)
         now, told = self._time.now(), self._rollouts.told
         plans = plan(
@@ -170,7 +168,7 @@ class LayoutReconciler:
             if one.layout.status.controller == self._identity:
                 more |= await self._tried(one.layout, self._carry_out(one, fence)) or False
         records = (one.record for one in self.state.nodes.values() if one.record is not None)
-        await self._rollouts.configurations.tidy(self._around.manager, records)
+        await self._rollouts.configurations.tidy(self.state.around.manager, records)
         return more
 
     def _ours(self) -> list[MigLayout]:
@@ -212,7 +210,7 @@ class LayoutReconciler:
             layout = written
         else:
             self._again = min(self._again, due)
-        self._rollouts.slots_written(one.begin)
+        self._rollouts.slots_written(one.layout, one.begin)
         for name in one.begin:
             if name in layout.updating and self._stands(layout):
                 await self._rollouts.begin(name, layout, fence, one.recuts.get(name, ()))
@@ -261,7 +259,11 @@ class LayoutReconciler:
         """How a node stands to a MigLayout."""
         if put_off := self._rollouts.put_off(node.name):
             return Verdict(waits=put_off)
-        return self._verdicts.of(node.node, layout, self._around, self.state.sliced(node.name))
+        found = self._verdicts.of(node.node, layout, self.state.around, self.state.sliced(node.name))
+        if found.waits == NOT_YET:  # the first node that mig-manager cuts
+            self._read = -inf, self._read[1]
+            self._changed.set()
+        return found
 
     async def _read_configurations(self) -> None:
         """mig-manager's configurations, where it cuts nodes of a MigLayout."""
@@ -278,7 +280,7 @@ class LayoutReconciler:
             for node in nodes
             if any(one.selects(node.metadata.labels or {}) for one in layouts)
         ):
-            self._around = Surroundings(await read_mig_manager(self._client))
+            self.state.put_manager(await read_mig_manager(self._client))
         self._verdicts.keep(self.state.nodes.keys())
 
     def _tell(self, layout: MigLayout, status: dict[str, Any], now: AutopilotStatus | None) -> None:

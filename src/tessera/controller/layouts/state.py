@@ -23,9 +23,12 @@ from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
+from tessera.protocol.mig.operator import MigManagerConfig
+from tessera.rollout.changes import Surroundings
 from tessera.rollout.in_use import Going, holders, named
 from tessera.rollout.progress import sliced
 
+NOT_YET: Final = "mig-manager's configurations have not been read yet"
 MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
 
 
@@ -35,6 +38,7 @@ class LayoutState:
     def __init__(self, changed: Callable[[], None]) -> None:
         self.layouts: dict[str, MigLayout] = {}
         self.nodes: dict[str, SeenNode] = {}
+        self.around = Surroundings(unread=NOT_YET)  # of these only what mig-manager has
         self._uses: dict[str, dict[Key, PodUse]] = {}  # by node, of pods that hold GPUs
         self._where: dict[Key, str] = {}
         self._slices: dict[str, tuple[str, dict[str, int]]] = {}  # by name: the node, and its devices
@@ -84,6 +88,13 @@ class LayoutState:
         for name in self._sliced.get(node, ()):
             found.update(self._slices[name][1])
         return found
+
+    def put_manager(self, found: MigManagerConfig | None) -> None:
+        """Take what mig-manager has, as it was just read; where the API server could not say it, what is known stays."""
+        if found is None or not found.passes:
+            self.around = Surroundings(found)
+        elif self.around.unread:
+            self.around = Surroundings(unread=found.error)
 
     def _put_slice(self, one: SliceIn) -> None:
         name, node = one.metadata.name, one.spec.node_name

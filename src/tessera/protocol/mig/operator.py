@@ -34,6 +34,7 @@ class MigManagerConfig:
     document: MigDocument | None = field(default=None, compare=False)  # None: see `error`
     text: str = ""
     error: str = ""
+    passes: bool = False  # the error: the API server could not answer, and may do so later
     policy: str = "cluster-policy"  # the ClusterPolicy's name: as the operator's chart calls it
 
     def __str__(self) -> str:
