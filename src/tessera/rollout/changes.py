@@ -49,14 +49,17 @@ class Surroundings:
     layouts_unseen: str = ""  # why these could not be read
 
     @classmethod
-    async def read(cls, client: Client, nodes: Iterable[NodeIn], *, kept: bool = True) -> "Surroundings":
-        """Read a cluster; `kept`: also which nodes MigLayouts keep, so that nobody else changes them."""
-        found = cls()
+    async def read(
+        cls, client: Client, nodes: Iterable[NodeIn], *, kept: bool = True, dra: DraInventory | None = None
+    ) -> "Surroundings":
+        """Read a cluster; `kept`: also which nodes MigLayouts keep, so that nobody else changes them. `dra`: where that has been read."""
+        found = cls(dra=dra or DraInventory())
         if kept:
             await found._read_layouts(client)
         if any(gpu_node(node).by_mig_manager for node in nodes):
             found.manager = await read_mig_manager(client)
-        await found.dra.read(client)
+        if dra is None:
+            await found.dra.read(client)
         found.claimed = {
             node: sorted({one.by for one in devices.values()})
             for node, devices in found.dra.holders().items()

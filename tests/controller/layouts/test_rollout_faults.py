@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
-from tests.controller.layouts.cluster import InThisLoop, cluster, layout
+from tests.controller.layouts.cluster import InThisLoop, claimed, cluster, layout
 from tests.inventory.objects import pod
 from tests.kube.apiserver import status
 from tests.rollout import mig_manager
@@ -159,5 +159,30 @@ def test_an_eviction_that_is_refused_at_length():
             await one.until(lambda: one.cordoned)
             await one.until(lambda: not one.cordoned)
             await one.until(lambda: ("gpu-0", "MIGRolloutGivenUp") in one.events())
+
+    asyncio.run(main())
+
+
+def test_many_nodes_that_refuse():
+    """All claims of the cluster are read every few seconds, and not once for each node that is asked."""
+
+    async def main():
+        document = of_mig_manager(rollout={"maxUnavailable": 1})
+        async with cluster(most=1, document=document) as one:
+            one.store.create(DEVICE_CLASSES, {"metadata": {"name": "gpu"}, "spec": {}})
+            for number in range(40):
+                one.store.create(NODES, mig_manager.node(f"gpu-{number}"))
+                held = claimed("gpu-0-mig-1g-10gb-0", f"gpu-{number}", pod="train")
+                held["metadata"]["name"] += f"-{number}"
+                one.store.create(RESOURCE_CLAIMS, held, "default")
+            FakeMigManager(InThisLoop(one.server))  # type: ignore[arg-type] # as much of it as is used
+            one.lead("one")
+            for _ in range(3):  # each is asked again, and again
+                looks = len(one.server.asked("/api/v1/nodes/gpu-39"))
+                await one.until(lambda: len(one.server.asked("/api/v1/nodes/gpu-39")) > looks)  # noqa: B023
+            looks = len([each for each in one.server.asked("/api/v1/nodes/") if each.method == "GET"])
+            assert looks > 100
+            assert len(one.server.asked("/apis/resource.k8s.io/v1/resourceclaims")) < looks / 4
+            assert one.cordoned == set()
 
     asyncio.run(main())

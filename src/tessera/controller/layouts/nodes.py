@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from tessera.controller.failures import Failures, of_the_server, words
@@ -15,6 +16,7 @@ from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
 from tessera.core.autopilot.values import Recut
+from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
@@ -35,6 +37,7 @@ from tessera.rollout.planned import NotNow, recut_change
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 16  # nodes that are read and written at the same time
+_SHARED: Final = 10.0  # seconds: of thousands of nodes that may begin, not each reads all claims of the cluster; who is cordoned is looked at anew
 _MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
 
 
@@ -66,6 +69,7 @@ class NodeRollouts:
         # slots by which nobody can cordon any more, by the MigLayout's UID and the node: this process has ended the rollout, or has given the slot and sent nothing since
         self._unused: set[tuple[str, str]] = set()
         self._refusals = Refusals(client.clock)
+        self._dra: tuple[float, DraInventory] | None = None  # when it was read, and what there was
         self.configurations = OurConfigurations(client, self._check)
 
     def _check(self) -> None:
@@ -209,13 +213,13 @@ class NodeRollouts:
         if tried.error is not None:
             self._refusals.put(name, words(tried.error))
 
-    async def refused(self, names: Sequence[str], layout: MigLayout) -> bool:
-        """Whether some nodes refuse their fixed layout again. Who has refused one lately is asked before it has a slot, since slots cost writes."""
-        asked = [name for name in names if self._refusals.has_refused(name)]
+    async def refused(self, names: Iterable[str], layout: MigLayout) -> bool:
+        """Whether some nodes refuse their fixed layout again. Who has refused one lately is asked before it has a slot, since slots cost writes; a few at a time."""
+        asked = list(islice(filter(self._refusals.has_refused, names), _AT_ONCE))
         if not asked:
             return False
         with self._failures.survived("rollout", f"MigLayout {layout.name}", of_the_server) as tried:
-            seen = [one for name in asked if (one := await self._look(name)) is not None]
+            seen = [one for one in await asyncio.gather(*map(self._look, asked)) if one is not None]
             whole = await self._surroundings([one.node for one in seen])
             for one in seen:
                 self._to_fixed(one, layout, whole)
@@ -269,7 +273,12 @@ class NodeRollouts:
 
     async def _surroundings(self, nodes: Sequence[NodeIn]) -> Surroundings:
         """What concerns the changes of nodes, as it is now; plans go by the same configurations from then on."""
-        whole = await Surroundings.read(self._client, nodes, kept=False)
+        now = self._client.clock.now()
+        if self._dra is None or now >= self._dra[0] + _SHARED:
+            dra = DraInventory()
+            await dra.read(self._client)
+            self._dra = now, dra
+        whole = await Surroundings.read(self._client, nodes, kept=False, dra=self._dra[1])
         if whole.manager is not None:
             self._state.put_manager(whole.manager)
         return whole

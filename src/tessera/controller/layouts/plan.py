@@ -85,6 +85,11 @@ class LayoutPlan:
         """What `status.updating` is to be: the slots that there are, and those of nodes that begin."""
         return sorted({*self.layout.updating, *self.begin})
 
+    def ready(self) -> list[str]:
+        """Nodes that may begin, now or later: those that begin now go first."""
+        later = (name for name, one in self.states.items() if one == (State.PENDING, ""))
+        return [*dict.fromkeys((*self.begin, *later))]
+
     def is_current(self, node: str) -> bool:
         return node in self.states and self.states[node][0] is State.CURRENT
 
@@ -171,11 +176,12 @@ def _plan(
     # also of those that another MigLayout still sees through: one that was deleted, and made again
     under_way = {*records, *(one.name for one in kept if one.record is not None and one.record.owner.uid)}
     # these have their slot already; what the autopilot had decided is not known any more
-    again = [] if layout.follows_demand else [name for name in may if name in plan.unused]
+    unused = set(plan.unused)
+    again = [] if layout.follows_demand else [name for name in may if name in unused]
     again = again[: max(0, at_once - len(under_way))]
     free = max(0, at_once - len({*layout.updating, *under_way}))
-    plan.begin = again + [name for name in may if name not in plan.unused][:free]
-    plan.unused = [name for name in plan.unused if name not in again]
+    plan.begin = again + [name for name in may if name not in unused][:free]
+    plan.unused = sorted(unused.difference(again))
 
 
 def _fixed(

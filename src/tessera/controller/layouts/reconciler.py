@@ -189,7 +189,7 @@ class LayoutReconciler:
         """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
         if one.bug is not None:
             raise one.bug
-        if not one.recuts and await self._rollouts.refused(one.begin, one.layout):
+        if one.begin and not one.recuts and await self._rollouts.refused(one.ready(), one.layout):
             return True  # the next plan is without them
         released = {name for name in one.unused if await self._rollouts.release(name, one.layout, fence)}
         if one.recuts and self._time.wrong():
