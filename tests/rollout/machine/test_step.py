@@ -289,6 +289,24 @@ def test_a_record_that_nobody_has_written():
     assert "remove the annotation" in one.step().reason
 
 
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"since": 1.7e308, "until": -1.7e308},
+        {"phase": "Written", "label": True, "after": "tessera-1", "tries": 64, "late": 1e300, "until": 0},
+    ],
+)
+def test_what_is_made_of_an_edited_record_can_be_read(edited):
+    """Whatever numbers a person wrote that are taken: the rollout goes on with them, and its next record is one."""
+    one = Rollout()
+    record = json.loads(one.node["metadata"]["annotations"][ROLLOUT]) | edited
+    state = {"nvidia.com/mig.config": "tessera-1", "nvidia.com/mig.config.state": "failed"}
+    annotations = {ROLLOUT: json.dumps(record)}
+    one.world.edit("gpu-0", {"metadata": {"annotations": annotations, "labels": state}})
+    assert isinstance(one.step(60.0), Patch)
+    assert one.world.record("gpu-0") is not None
+
+
 def test_a_long_reason_fits_the_annotations():
     """What the node says is cut short before it is written down with the rollout: else no write would be accepted, and it stayed cordoned."""
     one = Rollout()

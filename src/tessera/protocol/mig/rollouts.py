@@ -15,6 +15,7 @@ from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.objects import decoder
 from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
 
+MOST_TRIES: Final = 64
 CLOCKS_DIFFER: Final = 60.0  # seconds, at most, between clocks that are kept right
 ROLLOUT: Final = "tessera.dev/rollout"
 RESULT: Final = "tessera.dev/rollout-result"
@@ -86,7 +87,9 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     offered: dict[str, int] = {}  # what the node had
     expected: dict[str, int] | None = None  # what it will have; None: unknown
     late: float = 0.0  # until then mig-manager may not know the configuration yet
-    tries: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # how often its label was changed away and back
+    tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = (
+        0  # how often its label was changed away and back
+    )
     begun: bool = False  # mig-manager was seen at work
     result: Result = Result.DONE  # while it is put back: how it ends
     reason: str = ""
@@ -109,8 +112,8 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
         if not is_ahead(self.since, now):
             return self
         ahead = self.since - now
-        late = max(0.0, self.late - ahead)
-        return msgspec.structs.replace(self, since=now, until=self.until - ahead, late=late)
+        until, late = max(now, self.until - ahead), max(0.0, self.late - ahead)
+        return msgspec.structs.replace(self, since=now, until=until, late=late)
 
 
 class RolloutEnd(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -15,6 +15,7 @@ from tessera.core.text import shortened
 from tessera.protocol.mig.documents import CONFIG_STATE
 from tessera.protocol.mig.nodes import CHANGING
 from tessera.protocol.mig.rollouts import (
+    MOST_TRIES,
     RESULT,
     ROLLOUT,
     Owner,
@@ -232,7 +233,7 @@ def _written(turn: _Turn) -> NextStep:
         if turn.now < record.since + pause and not turn.late:
             return Wait(text)
         away = record.before if record.before not in (None, record.after) else NO_CONFIGURATION
-        return turn.write(away, turn.moved(Phase.RETRYING, tries=record.tries + 1), text)
+        return turn.write(away, turn.moved(Phase.RETRYING, tries=min(record.tries + 1, MOST_TRIES)), text)
     if turn.late:
         dead = "" if seen.ready else "the node is not ready; "
         waits = progress.waits or "the node has not reported"
