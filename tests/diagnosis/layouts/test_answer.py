@@ -86,6 +86,7 @@ def record(phase: Phase = Phase.CORDONED, **more: Any) -> RolloutRecord:
             " follows demand, in a dry run. 1 card would be re-cut.",
         ),
         (auto(), "dry-run", " follows demand, in a dry run. It has not looked yet."),
+        (auto(dryRun=False), "not-observed", " follows demand. It has not looked yet."),
         (auto(dryRun=False, summary="Nothing is wanted."), "complete", " follows demand. Nothing is wanted."),
         (
             auto(dryRun=False, summary="Soon.", recuts=[RECUT]),
@@ -212,7 +213,9 @@ def test_which_limit_to_raise(why: str, kind: str | None, text: str | None) -> N
     """By why something gets no room: what is alike is one step, with what the limit is now."""
     refusals = [{"profile": one, "number": 2, "why": why, "reason": "r"} for one in ("7g.141gb", "3g.71gb")]
     limits = {"minimum": {"1g.18gb": 8}, "keepWhole": 4}
-    found = answer(auto(dryRun=False, refusals=refusals, limits={"dryRun": False, **limits}))
+    found = answer(
+        auto(dryRun=False, summary="No room.", refusals=refusals, limits={"dryRun": False, **limits})
+    )
     expected = [] if kind is None else [(kind, f"for 2 × 7g.141gb, 2 × 3g.71gb: {text}")]
     assert [(one.kind, one.text) for one in found.remedies] == expected
 

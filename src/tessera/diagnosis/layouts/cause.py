@@ -72,6 +72,8 @@ def _following(
     cause = LayoutCause.NO_ROOM if autopilot.refusals else LayoutCause.COMPLETE
     if status.condition("Progressing").reason == "Stopped":
         cause = LayoutCause.STOPPED
+    elif not autopilot.summary:
+        cause = LayoutCause.NOT_OBSERVED
     elif status.updating_count or autopilot.recuts:
         cause = LayoutCause.ROLLING_OUT
     return cause, f" follows demand. {said}"
