@@ -22,6 +22,7 @@ from tessera.inventory.demand.wants import Situation
 from tessera.protocol.mig.autopilot import AutopilotStatus, read_past, write_past
 from tessera.protocol.mig.miglayout import MigLayout
 
+_NOTHING: Final = ". Nothing is re-cut."  # how a summary ends where nothing could be decided
 _NO_SLOT: Final = "other nodes are being changed (rollout.maxUnavailable)"
 
 
@@ -166,7 +167,7 @@ class Autopilot:
             text = refunded_text(before.past, ended)
             undecided = structs.replace(before, dry_run=dry_run, history=history, past=text)
             if why := self._undecided(layout):
-                text = f"{why}. Nothing is re-cut."
+                text = f"{why}{_NOTHING}"
                 return structs.replace(undecided, summary=text, recuts=[], refusals=[])
             return undecided
         begun = [one for name in plan.begin for one in plan.recuts[name]]
@@ -206,10 +207,9 @@ class Autopilot:
 
 
 def _stopped_before(layout: MigLayout) -> str:
-    """Why no re-cut began when the status was written, for who does not know better yet: the summary stands as long."""
-    before = layout.condition("Progressing")
-    same = layout.raw_status.get("observedGeneration") == layout.metadata.generation
-    return before.message if same and before.reason == "Stopped" else ""
+    """Why nothing could be decided when the status was written, for who knows no better yet: its summary stands as long."""
+    said = layout.autopilot.summary
+    return said.removesuffix(_NOTHING) if said.endswith(_NOTHING) else ""
 
 
 def _stopped(layout: MigLayout, now: float) -> str:
