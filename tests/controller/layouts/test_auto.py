@@ -117,6 +117,26 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing():
     asyncio.run(main())
 
 
+def test_a_pod_that_wants_several_devices():
+    """It gets room for all of them on one node, with what is idle there; one that no node has room for gets none."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", document=auto(dryRun=True)) as one:
+            for space in ("default", "ml", "web"):
+                wants = pod("four", "", MIG + "3g.30gb", 4, phase="Pending", namespace=space)
+                one.store.create(PODS, wants, space)
+            one.lead("one")
+            await one.until(lambda: said(one).get("recuts"))
+            rows = [(row["node"], row["serves"]["3g.30gb"]) for row in said(one)["recuts"]]
+            assert sorted(rows) == [("gpu-0", 1), ("gpu-0", 3), ("gpu-1", 1), ("gpu-1", 3)]
+            assert said(one)["summary"] == (
+                "Dry run: 4 cards would be re-cut for 8 × 3g.30gb; no room for 4 × 3g.30gb."
+            )
+            assert [row["why"] for row in said(one)["refusals"]] == ["no-node"]
+
+    asyncio.run(main())
+
+
 def test_only_what_auto_needs_is_followed():
     """Without a MigLayout in mode Auto nothing of demand is read; with one it is, until it goes."""
 

@@ -179,13 +179,19 @@ def situations(draw: st.DrawFn) -> tuple[list[Want], list[CardSupply], Past, Lim
         st.sampled_from(Kind),
         st.integers(1, 30),
     )
+    pods = st.builds(
+        lambda one, number, together: replace(one, number=number * together, together=together),
+        some,
+        st.integers(1, 3),
+        st.integers(2, 4),
+    )
     counts = st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 9), max_size=2)
     limits = Limits(draw(counts), draw(counts), draw(st.integers(0, 2)), draw(st.integers(1, 4)), 600.0)
     cuts = draw(
         st.lists(st.builds(Cut, st.floats(-5000, 1200), st.just("node-0"), st.integers(0, 3)), max_size=3)
     )
     return (
-        draw(st.lists(some, max_size=6)),
+        draw(st.lists(some | pods, max_size=6)),
         cards,
         Past(draw(st.none() | st.floats(0, 1000)), draw(_LEVELS), tuple(cuts)),
         limits,
@@ -194,7 +200,10 @@ def situations(draw: st.DrawFn) -> tuple[list[Want], list[CardSupply], Past, Lim
 
 @given(situations())
 def test_laws(given_: tuple[list[Want], list[CardSupply], Past, Limits]) -> None:
-    """What is held stays; limits, budget and cool-down hold; no card is cut twice; every want is served or refused, and none twice."""
+    """What is held stays; limits, budget and cool-down hold; no card is cut twice; every want is served or refused, and none twice.
+
+    What a card serves is on it, or idle on its node, for pods that want several devices of one node.
+    """
     wants, cards, past, limits = given_
     now = 1000.0
     proposal = propose(wants, cards, past, limits, now)
@@ -212,7 +221,14 @@ def test_laws(given_: tuple[list[Want], list[CardSupply], Past, Limits]) -> None
         )
         then.update(one.after.counts)
         then.subtract(one.before.counts)
-        assert all(one.after.counts[profile] >= number for profile, number in one.serves.items())
+    after = {(one.node, one.number): one.after for one in proposal.recuts}
+    free, served = Counter[tuple[str, MigProfile]](), Counter[tuple[str, MigProfile]]()
+    for card in cards:
+        cut = after.get((card.node, card.number), card.layout)
+        free.update((card.node, one.profile) for one in cut.instances if one not in card.held)
+    for one in proposal.recuts:
+        served.update({(one.node, profile): number for profile, number in one.serves.items()})
+    assert served <= free
     assert all(then[one] >= min(there[one], least) for one, least in limits.minimum.items())
     assert all(then[one] <= max(there[one], most) for one, most in limits.maximum.items())
     whole = sum(not card.layout.mig_enabled for card in cards)
@@ -227,6 +243,64 @@ def test_laws(given_: tuple[list[Want], list[CardSupply], Past, Limits]) -> None
     for refusal in proposal.refusals:
         told[refusal.profile] += refusal.number
     assert told == asked
+
+
+def node(name: str, *layouts: tuple[MigProfile, ...]) -> list[CardSupply]:
+    return [replace(card(number, *layout), node=name) for number, layout in enumerate(layouts)]
+
+
+def pod(profile: MigProfile, number: int, priority: int = 0) -> Want:
+    return Want(profile, "team", 0.0, priority=priority, number=number, together=number)
+
+
+def by_node(proposal: Proposal) -> dict[str, int]:
+    found = Counter[str]()
+    for one in proposal.recuts:
+        found[one.node] += sum(one.serves.values())
+    return dict(found)
+
+
+SMALL = (P1,) * 7
+
+
+@pytest.mark.parametrize(
+    ("wants", "cards", "expected"),
+    [
+        # two cards of one node, and not one of each
+        ([pod(P7, 2)], [*node("a", SMALL), *node("b", SMALL, SMALL), *node("c", SMALL)], {"b": 2}),
+        # with what is idle there
+        ([pod(P3, 3)], [*node("a", SMALL), *node("b", SMALL, (P3, P4))], {"b": 3}),
+        # each pod by itself
+        ([replace(pod(P3, 2), number=4)], [*node("a", SMALL), *node("b", SMALL)], {"a": 2, "b": 2}),
+        # beside a pod that wants one
+        ([pod(P7, 2), want(P7)], [*node("a", SMALL), *node("b", SMALL, SMALL)], {"a": 1, "b": 2}),
+        # of higher priority, that one goes first
+        ([pod(P7, 2), replace(want(P7), priority=1)], node("b", SMALL, SMALL), {"b": 1}),
+    ],
+)  # fmt: skip
+def test_a_pod_that_wants_several_has_them_on_one_node(
+    wants: list[Want], cards: list[CardSupply], expected: dict[str, int]
+) -> None:
+    """A pod runs on one node: devices for one pod on two nodes serve nobody."""
+    assert by_node(propose(wants, cards, Past(), Limits(), 100.0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("cards", "past", "limits", "why"),
+    [
+        ([*node("a", SMALL), *node("b", SMALL)], Past(), Limits(), Why.NO_NODE),
+        (node("a", SMALL, SMALL), Past(), Limits(recuts_per_hour=1), Why.BUDGET),
+        (node("a", SMALL, SMALL), Past(), Limits(minimum={P1: 7}), Why.MINIMUM),
+        (node("a", SMALL, SMALL), Past(), Limits(maximum={P7: 1}), Why.MAXIMUM),
+        (node("a", SMALL, SMALL), Past(cuts=(Cut(0.0, "a", 0),)), Limits(), Why.COOL_DOWN),
+    ],
+)
+def test_why_a_pod_that_wants_several_gets_none(
+    cards: list[CardSupply], past: Past, limits: Limits, why: Why
+) -> None:
+    """Nothing is cut for a part of a pod; the pod is refused once, with the reason."""
+    proposal = propose([pod(P7, 2)], cards, past, limits, 100.0)
+    assert (proposal.recuts, whys(proposal)) == ((), [(P7, 2, why)])
 
 
 def test_what_mig_manager_cuts_stays() -> None:

@@ -38,11 +38,9 @@ class Group:
     ] = ()  # options with larger idle places than it has now, and no fewer slices; the largest first
     _then: dict[object, Mapping[MigProfile, int]] = field(default_factory=dict)
 
-    def within_then(
-        self, option: Option, serves: Mapping[MigProfile, Sequence[int]]
-    ) -> Mapping[MigProfile, int]:
+    def within_then(self, option: Option, serves: Mapping[MigProfile, int]) -> Mapping[MigProfile, int]:
         """How many devices of each profile such a card has for these pods or could have, once it is cut so, and they hold theirs."""
-        served = tuple([(profile, len(some)) for profile, some in serves.items()])
+        served = tuple(serves.items())
         key = id(option), served
         found = self._then.get(key)
         if found is None:

@@ -2,7 +2,8 @@
 
 A re-cut is worth what it serves less what it takes. What it serves: a pod that waits would else wait until a device of its size comes free, the longer
 the fewer there are. What it takes: room that other pods are expected to need, by what demand has been (`forecast`). The best re-cut
-comes first, then the best of what is left, until nothing is worth it or the budget is spent (`search`).
+comes first, then the best of what is left, until nothing is worth it or the budget is spent (`search`). Pods that want several devices of one node
+go before others of their priority (`together`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from tessera.core.autopilot.groups import Group
 from tessera.core.autopilot.places import kept_whole
 from tessera.core.autopilot.refusals import refusals
 from tessera.core.autopilot.search import Search
+from tessera.core.autopilot.together import Together
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Want
 from tessera.core.mig.profile import MigProfile
 
@@ -38,13 +40,17 @@ def propose(
     past = Past(now, search.levels, cuts)
     budget = limits.recuts_per_hour - sum(now - one.at < _HOUR for one in cuts)
     cooling = {(one.node, one.number) for one in cuts if now - one.at < limits.cool_down}
-    cooled = {search.group(one) for one in cards if not one.fixed and (one.node, one.number) in cooling}
+    cool = [one for one in cards if not one.fixed and (one.node, one.number) in cooling]
+    cooled = {*map(search.group, cool)}
     groups = dict[Group, list[CardSupply]]()
     for card in cards:
         if not card.fixed and (card.node, card.number) not in cooling:
             groups.setdefault(search.group(card), []).append(card)
-    recuts = tuple(search.recuts(groups, budget))
+    together = Together(search, cards, groups, cool)
+    recuts = [*together.recuts(budget, search.highest_priority())]
+    recuts += search.recuts(groups, budget - len(recuts))
+    recuts += together.recuts(budget - len(recuts), cut={one.node for one in recuts})
     found = refusals(search, groups, cooled, spent=len(recuts) >= budget)
     if not recuts:  # half of the budget is left for what is wanted
-        recuts = tuple(kept_whole(search, groups, budget - (limits.recuts_per_hour + 1) // 2))
-    return Proposal(recuts, found, past, demand)
+        recuts = [*kept_whole(search, groups, budget - (limits.recuts_per_hour + 1) // 2)]
+    return Proposal(tuple(recuts), found, past, demand)

@@ -1,5 +1,6 @@
 """Why something that is wanted gets no room."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -16,6 +17,7 @@ REASONS: Final = {
     Why.MINIMUM: "idle devices that would go are kept by minimum",
     Why.MAXIMUM: "maximum allows no more of them",
     Why.KEEP_WHOLE: "the cards with room stay whole GPUs (keepWhole)",
+    Why.NO_NODE: "no node has room for all devices that one pod wants of it",
     Why.NO_ROOM: "no card that may be cut has room for it, even without all that is idle there",
 }
 """In the order in which they are told: the first that is true."""
@@ -35,6 +37,10 @@ def refusals(
         for profile, queue in search.queues.items():
             why = _first(seen[profile], spent=spent)
             found.append(Refusal(profile, len(queue.wants), why, REASONS[why]))
+    several = Counter[tuple[MigProfile, Why]]()
+    for want, _ in search.pods:
+        several[want.profile, search.no_node[want]] += want.number
+    found += [Refusal(one, number, why, REASONS[why]) for (one, why), number in several.items()]
     return tuple(found)
 
 

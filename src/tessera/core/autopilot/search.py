@@ -1,23 +1,25 @@
 """The search for re-cuts that are worth it."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Final
 
 from tessera.core.autopilot import forecast
 from tessera.core.autopilot.groups import Group, Groups
 from tessera.core.autopilot.options import Option, Profiles
-from tessera.core.autopilot.values import CardSupply, Limits, Past, Recut, Want
+from tessera.core.autopilot.values import CardSupply, Limits, Past, Recut, Want, Why
 from tessera.core.autopilot.wanted import Queue, demand_of, wanted
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way, profile_counts
 from tessera.core.text import counts_in_words
 
-_URGENT: Final = (
+URGENT: Final = (
     3.0  # how much a pod that waits counts beside what is expected; found by trying (benchmarks/autopilot.py)
 )
-_LONGEST: Final = 2.0  # times that a device is in use: no pod is taken to wait longer
+LONGEST: Final = 2.0  # times that a device is in use: no pod is taken to wait longer
 _IDLE: Final = 0.05  # how much an idle device counts that can be cut again when it is wanted
 _STAYS: Final = 3.0  # how much counts what mig-manager cuts: it stays so until all of a card is idle again
 _WHOLE: Final = 0.5  # what a whole GPU that goes costs: nobody tells how many are wanted
@@ -56,14 +58,21 @@ class Search:
         known = forecast.profiles_in(past.levels)
         self.demand = demand_of(wants, self.there, self._groups.held, used, known)
         found = wanted(wants, self.there.total(), now)
-        self.queues, self.beyond = dict(found.queues), found.beyond
+        self.queues, self.pods, self.beyond = dict(found.queues), [*found.pods], found.beyond
+        self.no_node: dict[Want, Why] = {}  # of pods that want several devices: why none is cut for them
         in_use = {str(profile): one.in_use for profile, one in self.demand.items()}
-        waits = {str(profile): len(queue.wants) for profile, queue in self.queues.items()}
+        waits = Counter({str(profile): len(queue.wants) for profile, queue in self.queues.items()})
+        for want, _ in self.pods:
+            waits[str(want.profile)] += want.number
         passed = None if past.at is None else now - past.at
         self.levels = forecast.remembered(past.levels, in_use, waits, passed)
         self.profiles: Profiles = tuple(self.demand)
         self._within = self._groups.within(self.profiles)
         self._lacking_with: dict[tuple[MigProfile, int, bool], float] = {}
+
+    def highest_priority(self) -> float:
+        """Of the pods that want one device."""
+        return max((one.priority for queue in self.queues.values() for one in queue.wants), default=-inf)
 
     def group(self, card: CardSupply) -> Group:
         """The cards that are like this one."""
@@ -110,6 +119,14 @@ class Search:
         if not serves:
             return None
         gain = sum(self._gain(profile, self.queues[profile], some) for profile, some in serves.items())
+        numbers = {profile: len(some) for profile, some in serves.items()}
+        reached, cost = self.cost(group, option, numbers, are_new=self._are_new(serves))
+        return _Choice(option, serves, reached, URGENT * gain, cost)
+
+    def cost(
+        self, group: Group, option: Option, serves: Mapping[MigProfile, int], *, are_new: bool
+    ) -> tuple[dict[MigProfile, int], float]:
+        """What it takes to cut such a card so for these: devices more, or fewer, within reach, and what that costs."""
         then = group.within_then(option, serves)
         reached = {profile: more for profile, old in group.within.items() if (more := then[profile] - old)}
         cost = _WHOLE if not group.layout.mig_enabled else 0.0
@@ -127,23 +144,24 @@ class Search:
             cost += sum(
                 self._lacking(one, self._within[one], more) for one, more in reached.items() if helps[one]
             )
-        if self._are_new(serves) and any(
+        if are_new and any(
             helps[one] and self._loses_last(one, more, serves) for one, more in reached.items()
         ):
             cost += _LAST
-        return _Choice(option, serves, reached, _URGENT * gain, cost)
+        return reached, cost
 
     def helps(self, profile: MigProfile, group: Group) -> bool:
         """Whether devices of a profile are of use on such a card: not where pods wait for them, and none can go to its node."""
         queue = self.queues.get(profile)
         return queue is None or queue.helped_on(group.queues)
 
-    def forbidden(self, group: Group, option: Option) -> str:
-        """Which of the limits forbids it: `minimum`, `maximum`, `keep-whole`; empty: none."""
-        if not group.layout.mig_enabled and self.whole <= self.limits.keep_whole:
+    def forbidden(self, group: Group, option: Option, before: Collection[tuple[Group, Option]] = ()) -> str:
+        """Which of the limits forbids it: `minimum`, `maximum`, `keep-whole`; empty: none. `before`: cards that are cut before it."""
+        whole = self.whole - sum(not one.layout.mig_enabled for one, _ in before)
+        if not group.layout.mig_enabled and whole <= self.limits.keep_whole:
             return "keep-whole"
         for profile, more in option.change.items():
-            number = self.there[profile] + more
+            number = self.there[profile] + more + sum(one.change.get(profile, 0) for _, one in before)
             if more < 0 and number < self.limits.minimum.get(profile, 0):
                 return "minimum"
             if more > 0 and number > self.limits.maximum.get(profile, number):
@@ -162,35 +180,43 @@ class Search:
 
     def keep_whole(self, card: CardSupply, option: Option) -> Recut:
         """Re-cut a card for nobody yet: its idle places become larger."""
-        return self._take(card, _Choice(option, {}, {}, 0.0, 0.0))
+        return self.recut(card, option, {}, {}, 0.0, 0.0)
 
     def _take(self, card: CardSupply, choice: _Choice) -> Recut:
         serves = {profile: len(some) for profile, some in choice.serves.items()}
-        takes = {profile: -more for profile, more in choice.option.change.items() if more < 0}
         for profile, some in choice.serves.items():
             left = self.queues[profile].without(some)
             self.queues[profile] = left
             if not left.wants:
                 del self.queues[profile]
-        self.there.update(choice.option.change)
-        self._within.update(choice.reached)
+        return self.recut(card, choice.option, serves, choice.reached, choice.gain, choice.cost)
+
+    def recut(
+        self,
+        card: CardSupply,
+        option: Option,
+        serves: Mapping[MigProfile, int],
+        reached: Mapping[MigProfile, int],
+        gain: float,
+        cost: float,
+    ) -> Recut:
+        """Cut a card so: what is there, and within reach, changes with it."""
+        self.there.update(option.change)
+        self._within.update(reached)
         self.whole -= not card.layout.mig_enabled
-        return Recut(
-            card.node,
-            card.number,
-            card.layout,
-            choice.option.after,
-            serves,
-            takes,
-            choice.gain,
-            max(0.0, choice.cost),
-            _reason(serves, takes, choice),
-        )
+        takes = {profile: -more for profile, more in option.change.items() if more < 0}
+        cost = max(0.0, cost)
+        reason = _reason(option, serves, takes, gain, cost)
+        return Recut(card.node, card.number, card.layout, option.after, serves, takes, gain, cost, reason)
+
+    def is_new(self, want: Want) -> bool:
+        """Whether a pod has not waited for long."""
+        return self._now - want.since < _NEW
 
     def _are_new(self, serves: Mapping[MigProfile, Sequence[int]]) -> bool:
         """Whether none of these pods has waited for long."""
         return all(
-            self._now - self.queues[profile].wants[index].since < _NEW
+            self.is_new(self.queues[profile].wants[index])
             for profile, some in serves.items()
             for index in some
         )
@@ -205,7 +231,7 @@ class Search:
         """What wants that are served would else wait, in the time that a device is in use: the last of so many waits for as many to come free."""
         waits, there = len(queue.wants), self.there[profile]
         return sum(
-            queue.weights[index] * (min(_LONGEST, (waits - number) / there) if there else _LONGEST)
+            queue.weights[index] * (min(LONGEST, (waits - number) / there) if there else LONGEST)
             for number, index in enumerate(some)
         )
 
@@ -221,8 +247,14 @@ class Search:
         return found
 
 
-def _reason(serves: Mapping[MigProfile, int], takes: Mapping[MigProfile, int], choice: _Choice) -> str:
-    brings = {profile: more for profile, more in choice.option.change.items() if more > 0}
+def _reason(
+    option: Option,
+    serves: Mapping[MigProfile, int],
+    takes: Mapping[MigProfile, int],
+    gain: float,
+    cost: float,
+) -> str:
+    brings = {profile: more for profile, more in option.change.items() if more > 0}
     if not serves:
         went = counts_in_words(profile_counts(takes).items())
         room = counts_in_words(profile_counts(brings).items())
@@ -230,4 +262,4 @@ def _reason(serves: Mapping[MigProfile, int], takes: Mapping[MigProfile, int], c
     reason = f"makes room for {counts_in_words(profile_counts(serves).items())}"
     if takes:
         reason += f"; idle {counts_in_words(profile_counts(takes).items())} go"
-    return f"{reason} (worth {choice.gain:.2f}, costs {max(0.0, choice.cost):.2f})"
+    return f"{reason} (worth {gain:.2f}, costs {cost:.2f})"

@@ -28,6 +28,7 @@ class Why(StrEnum):
     """Why something that is wanted gets no room."""
 
     NO_ROOM = "no-room"  # nothing idle that it fits on
+    NO_NODE = "no-node"  # no node has room for all devices that one pod wants of it
     BUDGET = "budget"
     COOL_DOWN = "cool-down"
     MINIMUM = "minimum"
@@ -61,6 +62,7 @@ class Want:
     priority: int = 0
     kind: Kind = Kind.WAITING
     number: int = 1  # devices
+    together: int = 1  # of these on one node: one pod wants so many
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class Queue:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     queues: Mapping[MigProfile, Queue]
+    pods: tuple[tuple[Want, float], ...]  # those that want several devices of one node, with their weights
     beyond: Mapping[MigProfile, int]  # devices that do not count: their namespaces want too many
 
 
@@ -64,20 +65,26 @@ def wanted(wants: Sequence[Want], devices: int, now: float) -> Wanted:
     ordered = []
     for want in sorted(wants, key=lambda one: (-one.priority, one.since)):
         key = want.namespace, want.profile
-        number = min(want.number, most - counted[key])
+        pods = min(want.number, most - counted[key]) // want.together
+        number = pods * want.together
         counted[key] += number
         beyond[want.profile] += want.number - number
-        one = want if want.number == 1 else replace(want, number=1)
-        for _ in range(number):
+        one = want if want.number == want.together else replace(want, number=want.together)
+        for _ in range(pods):
             turn = turns[want.namespace, want.priority]
             turns[want.namespace, want.priority] += 1
             ordered.append(((-want.priority, turn, want.since), one))
     ordered.sort(key=lambda one: one[0])
     queues: dict[MigProfile, list[Want]] = {}
+    several: list[tuple[Want, float]] = []
     for _, want in ordered:
-        queues.setdefault(want.profile, []).append(want)
+        if want.together == 1:
+            queues.setdefault(want.profile, []).append(want)
+        else:
+            several.append((want, _weight(want, now)))
     return Wanted(
         {one: Queue(tuple(some), tuple(_weight(want, now) for want in some)) for one, some in queues.items()},
+        tuple(several),
         +beyond,
     )
 

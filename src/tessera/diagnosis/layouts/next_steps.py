@@ -34,6 +34,7 @@ _LIMITS: Final[Mapping[str, str]] = {
 }
 _WAITS: Final[Mapping[str, str]] = {
     Why.NO_ROOM: "it gets room when pods end, when nodes can be cut that are left alone now, or when the MigLayout selects more",
+    Why.NO_NODE: "one pod wants several devices of one node: it gets room when pods end there, or when the MigLayout selects more nodes",
     Why.NAMESPACE: "nothing more: they count when others of their namespace have their devices",
     Why.NOT_WORTH_IT: "nothing more: it is cut once it is worth more than what goes for it",
 }

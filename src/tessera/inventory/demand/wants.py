@@ -128,6 +128,7 @@ def wants_of(
             use = known[name]
             since = seconds(use.created) or 0.0
             for profile, number in group.devices.items():
-                counts[Want(profile, use.namespace, since, queue, use.priority, kind)] += number
+                want = Want(profile, use.namespace, since, queue, use.priority, kind, together=number)
+                counts[want] += number
     for want, number in counts.items():
         yield replace(want, number=number)

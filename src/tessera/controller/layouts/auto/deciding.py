@@ -118,7 +118,8 @@ def _less(wants: Iterable[Want], queues: Collection[int], recuts: Iterable[Recut
     for one in recuts:
         served.update(one.serves)
     for want in wants:
-        taken = min(want.number, served[want.profile]) if want.queue in queues else 0
+        pods = min(want.number, served[want.profile]) // want.together if want.queue in queues else 0
+        taken = pods * want.together
         served[want.profile] -= taken
         if taken < want.number:
             yield replace(want, number=want.number - taken)
