@@ -33,12 +33,16 @@ class Recorder:
     def __init__(self) -> None:
         self.objects: dict[str, str] = {}
         self.replaced: list[dict[str, str]] = []
+        self.forgotten = 0
         self._changed = asyncio.Event()
 
     def replace(self, objects):
         self.objects = dict(objects)
         self.replaced.append(dict(self.objects))
         self._changed.set()
+
+    def forget(self):
+        self.forgotten += 1
 
     def upsert(self, one):
         self.objects[one[0]] = one[1]
@@ -63,7 +67,7 @@ class Setup:
         self.reflector = Reflector(
             client,
             FOLLOWED,
-            Sink(decode, self.sink.replace, self.sink.upsert, self.sink.delete),
+            Sink(decode, self.sink.replace, self.sink.upsert, self.sink.delete, self.sink.forget),
             uniform=lambda low, high: (low + high) / 2,  # no jitter
             watch_list=watch_list,
         )
@@ -142,6 +146,7 @@ async def test_fault_18_gone_at_connect(watch_list):
         await setup.sink.until(a="", c="")
         assert setup.lists()[1:] == [""]
         assert setup.health.errors["http_410"] == 1
+        assert not setup.sink.forgotten, "the history is the same"
 
 
 @both
@@ -288,6 +293,7 @@ async def test_fault_21_restored_etcd_seen_in_a_bookmark(watch_list):
         await setup.sink.until(a="", b="", d="")
         assert setup.lists()[1:] == [""]
         assert setup.health.errors == {"backwards": 1}
+        assert setup.sink.forgotten == 1
         setup.put("e")
         await setup.sink.until(a="", b="", d="", e="")
 
@@ -309,6 +315,7 @@ async def test_fault_21_restored_etcd_without_a_word(watch_list):
         await setup.clock.pass_sleep(3.2)
         await setup.sink.until(a="")
         assert setup.health.errors["http_504"] == 1
+        assert setup.sink.forgotten == 1
         assert setup.lists()[-1] == ""
 
 

@@ -70,9 +70,19 @@ class LayoutState:
                 decode_slice, replace_slices, self._put_slice, lambda key: self._remove_slice(key.name)
             ),
             MIG_LAYOUTS: Sink(
-                MigLayout.read, replace_layouts, self.put_layout, lambda key: self.remove_layout(key.name)
+                MigLayout.read,
+                replace_layouts,
+                self.put_layout,
+                lambda key: self.remove_layout(key.name),
+                self.layouts.clear,
             ),
-            NODES: Sink(decode_node, replace_nodes, self.put_node, lambda key: self.remove_node(key.name)),
+            NODES: Sink(
+                decode_node,
+                replace_nodes,
+                self.put_node,
+                lambda key: self.remove_node(key.name),
+                self.nodes.clear,
+            ),
             UNFINISHED_PODS: Sink(
                 lambda raw: decode_pod_use(raw, is_any_gpu), replace_pods, self._put_pod, self._remove_pod
             ),

@@ -58,6 +58,7 @@ class Reflector(Generic[T]):
         self._watch_list = watch_list  # whether the server may be asked for streamed lists
         self._paged = False  # whether the next list is an ordinary one, for the last streamed one failed
         self._newest = False  # whether our version means nothing to the server any more
+        self._restored = False  # whether that is because the server's history has changed
         self._next = Next.LIST
         self._initial: list[T] | None = None  # objects of a streamed list that is not complete yet
         self._streaming = False  # whether a watch is open
@@ -117,7 +118,9 @@ class Reflector(Generic[T]):
                 return 0.0
             self._paged = not self._paged  # in turns: whichever of the two works, it is tried
         after = remedy(error, as_event=self._streaming)
-        self._newest = self._newest or after is Next.LIST_NEWEST
+        if after is Next.LIST_NEWEST:
+            self._newest = True
+            self._restored = self._restored or not (isinstance(error, ApiError) and error.is_expired)
         if not listing:
             self._next = after
         wait = self._backoff.next()
@@ -242,7 +245,9 @@ class Reflector(Generic[T]):
             raise WatchFailed("ignored", "a bookmark that is not the end of the streamed list")
 
     def _replace(self, objects: list[T], version: str) -> None:
-        self._newest = self._paged = self.health.absent = self.health.forbidden = False
+        if self._restored:
+            self._sink.forget()
+        self._restored = self._newest = self._paged = self.health.absent = self.health.forbidden = False
         self._next = Next.WATCH
         self._silent_watches = 0
         self.health.lists += 1

@@ -71,6 +71,8 @@ class Sink(Generic[T]):
     replace: Callable[[Iterable[T]], object]  # these are all there are
     upsert: Callable[[T], object]  # this one is new or changed
     delete: Callable[[Key], object]  # this one is gone
+    # the server's history has changed (etcd was restored): versions that are known mean nothing; the list comes next
+    forget: Callable[[], object] = lambda: None
 
 
 def replace_all(
