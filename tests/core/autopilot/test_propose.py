@@ -274,6 +274,8 @@ SMALL = (P1,) * 7
         ([replace(pod(P3, 2), number=4)], [*node("a", SMALL), *node("b", SMALL)], {"a": 2, "b": 2}),
         # beside a pod that wants one
         ([pod(P7, 2), want(P7)], [*node("a", SMALL), *node("b", SMALL, SMALL)], {"a": 1, "b": 2}),
+        # no card is left for a pod that wants one
+        ([pod(P3, 2), want(P3)], node("b", SMALL, SMALL), {"b": 2}),
         # of higher priority, that one goes first
         ([pod(P7, 2), replace(want(P7), priority=1)], node("b", SMALL, SMALL), {"b": 1}),
     ],

@@ -80,11 +80,13 @@ class Search:
 
     def recuts(self, groups: Mapping[Group, list[CardSupply]], budget: int) -> Iterator[Recut]:
         """The best re-cuts, one after the other."""
+        every, nodes = [*groups.items()], set[str]()
         best = [
-            (-choice.value, number) for number, group in enumerate(groups) if (choice := self._best(group))
+            (-choice.value, number)
+            for number, (group, cards) in enumerate(every)
+            if cards and (choice := self._best(group))
         ]
         heapify(best)
-        every, nodes = [*groups.items()], set[str]()
         while best and budget > 0:
             _, number = heappop(best)
             group, cards = every[number]
