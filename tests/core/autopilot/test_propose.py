@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.core.autopilot.forecast import lacking
 from tessera.core.autopilot.propose import propose
+from tessera.core.autopilot.together import Together
 from tessera.core.autopilot.values import CardSupply, Cut, Kind, Levels, Limits, Past, Proposal, Want, Why
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.product import product_named
@@ -303,6 +304,28 @@ def test_why_a_pod_that_wants_several_gets_none(
     """Nothing is cut for a part of a pod; the pod is refused once, with the reason."""
     proposal = propose([pod(P7, 2)], cards, past, limits, 100.0)
     assert (proposal.recuts, whys(proposal)) == ((), [(P7, 2, why)])
+
+
+def test_a_weightier_pod_is_not_refused_with_a_lighter_one() -> None:
+    """What is not worth it for a pod that fell back may be worth it for one that waits and comes after it."""
+    fell_back, waits = replace(pod(P7, 2), kind=Kind.FELL_BACK), replace(pod(P7, 2), since=1.0)
+    past = Past(99.0, {str(P1): (10.0, 110.0)})
+    proposal = propose([fell_back, waits], node("a", SMALL, SMALL), past, Limits(), 100.0)
+    assert (len(proposal.recuts), whys(proposal)) == (2, [(P7, 2, Why.NO_NODE)])
+    alone = propose([fell_back], node("a", SMALL, SMALL), past, Limits(), 100.0)
+    assert (len(alone.recuts), whys(alone)) == (0, [(P7, 2, Why.NOT_WORTH_IT)])
+
+
+def test_pods_that_are_alike_are_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of pods that wait for several devices, each since another second, are not each compared with thousands of nodes."""
+    judged, judge = [], Together._best
+    monkeypatch.setattr(Together, "_best", lambda *args: judged.append(args[1]) or judge(*args))
+    pods = [
+        replace(pod(P7, 2), since=float(second), namespace=f"team-{second % 50}") for second in range(200)
+    ]
+    proposal = propose(pods, [*node("a", SMALL), *node("b", SMALL)], Past(), Limits(), 1000.0)
+    assert whys(proposal) == [(P7, 400, Why.NO_NODE)]
+    assert len(judged) == 2, "before and after the pods that want one device"
 
 
 def test_what_mig_manager_cuts_stays() -> None:

@@ -73,11 +73,13 @@ class Together:
             for node, cards in nodes.items()
             for profile in self._profiles
         }
-        refused: dict[tuple[object, ...], Why] = {}  # pods that are alike get the same answer
+        # pods that are alike get the same answer, with the weight for which it was found: what is not worth it for one may be so for a weightier one
+        refused: dict[tuple[object, ...], tuple[Why, float]] = {}
         left, search.pods = search.pods, []
         for want, weight in left:
-            alike = want.profile, want.queue, want.number, weight
-            if want.priority >= least and alike not in refused:
+            alike = want.profile, want.queue, want.number, search.is_new(want)
+            why, refused_weight = refused.get(alike, (Why.NOT_WORTH_IT, 0.0))
+            if want.priority >= least and why is Why.NOT_WORTH_IT and weight > refused_weight:
                 found = self._best(want, weight, nodes, room, budget)
                 if not isinstance(found, Why):
                     budget -= len(found)
@@ -86,9 +88,9 @@ class Together:
                     for group, card in nodes.pop(found[0].card.node):
                         self._groups[group].remove(card)
                     continue
-                refused[alike] = found
+                refused[alike] = found, weight
             search.pods.append((want, weight))
-            search.no_node[want] = refused.get(alike, Why.NO_NODE)
+            search.no_node[want] = refused.get(alike, (Why.NO_NODE, 0.0))[0]
 
     def _best(
         self,
