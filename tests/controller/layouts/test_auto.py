@@ -323,6 +323,27 @@ def test_two_for_one_pod_and_one_node():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("how", ["paused", "deleted"])
+def test_one_that_begins_nothing_takes_nothing_from_another(how):
+    """An older MigLayout that is paused, or deleted and kept by a finalizer, cuts for no pod: the newer one does."""
+
+    async def main():
+        older = auto(spec={"paused": how == "paused"})
+        if how == "deleted":
+            older["metadata"] |= {"deletionTimestamp": "2026-11-18T12:00:00Z", "finalizers": ["x.io/y"]}
+        async with cluster("gpu-0", document=older) as one:
+            newer = auto("newer")
+            newer["spec"]["nodeSelector"] = {"nvidia.com/pool": "b"}
+            one.store.create(MIG_LAYOUTS, newer)
+            one.add_nodes("gpu-9", pool="b")
+            wait_for(one)
+            one.lead("one")
+            await one.until(lambda: results(one, "newer") == ["Done"])
+            assert one.cuts == {"gpu-9": 1}
+
+    asyncio.run(main())
+
+
 def test_a_mode_that_changes_meanwhile():
     """A re-cut that only waits after its cordon is cancelled when a dry run is wanted, and nothing is left behind."""
 

@@ -54,7 +54,10 @@ class Question:
     now: float
 
     def decide(self, seen: Situation) -> dict[str, Look]:
-        """Decide for each MigLayout, by its UID, the oldest first: what it serves, the next ones need not."""
+        """Decide for each MigLayout, by its UID, the oldest first: what it serves, the next ones need not.
+
+        One that begins nothing serves nobody: a dry run, a paused one, one that is being deleted.
+        """
         kept: dict[str, list[SeenNode]] = {}
         for name, some in owners(self.every, self.nodes.values()).items():
             kept.setdefault(some[0].uid, []).append(self.nodes[name])
@@ -78,7 +81,7 @@ class Question:
             looks[layout.uid] = Look(
                 layout.metadata.generation, cuts, under_way, proposal, seen.unknown, unseen
             )
-            if not layout.spec.autopilot.dry_run:
+            if not (layout.spec.autopilot.dry_run or layout.spec.paused or layout.ends):
                 wants = list(_less(wants, queues, proposal.recuts))
         return looks
 
