@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import create_autospec
 
 import pytest
 from hypothesis import given
@@ -318,14 +319,14 @@ def test_a_weightier_pod_is_not_refused_with_a_lighter_one() -> None:
 
 def test_pods_that_are_alike_are_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of pods that wait for several devices, each since another second, are not each compared with thousands of nodes."""
-    judged, judge = [], Together._best
-    monkeypatch.setattr(Together, "_best", lambda *args: judged.append(args[1]) or judge(*args))
+    judge = create_autospec(Together._best, side_effect=Together._best)
+    monkeypatch.setattr(Together, "_best", judge)
     pods = [
         replace(pod(P7, 2), since=float(second), namespace=f"team-{second % 50}") for second in range(200)
     ]
     proposal = propose(pods, [*node("a", SMALL), *node("b", SMALL)], Past(), Limits(), 1000.0)
     assert whys(proposal) == [(P7, 400, Why.NO_NODE)]
-    assert len(judged) == 2, "before and after the pods that want one device"
+    assert judge.call_count == 2, "before and after the pods that want one device"
 
 
 def test_what_mig_manager_cuts_stays() -> None:
