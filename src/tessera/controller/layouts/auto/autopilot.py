@@ -78,8 +78,7 @@ class Autopilot:
         """Nodes that are left as they are, and why."""
         found = {}
         for node in nodes:
-            uid = node.end.owner.uid if node.end is not None else ""  # whichever MigLayout's it was
-            state, why = standing(node, uid, now, {}, put_off=put_off(node.name))
+            state, why = standing(node, "", now, {}, put_off=put_off(node.name))
             if state is not State.CURRENT:
                 found[node.name] = why
         return found

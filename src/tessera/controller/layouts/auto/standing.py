@@ -22,7 +22,7 @@ def standing(
         if record.owner.uid == uid:
             return State.UPDATING, told.get(node.name, str(record.phase))
         return State.PENDING, f"{record.owner} is changing it"
-    if end is not None and end.owner.uid == uid:
+    if end is not None:  # whichever MigLayout's it was: the node is the same
         if end.result is Result.FAILED and end.is_within(REST_FAILED, now):
             return State.FAILED, f"{end.reason}; left alone for {REST_FAILED / 60:g} minutes"
         if end.result is not Result.NOT_BEGUN and end.is_within(REST, now):
