@@ -297,6 +297,7 @@ def test_a_pod_that_wants_several_has_them_on_one_node(
         (node("a", SMALL, SMALL), Past(), Limits(minimum={P1: 7}), Why.MINIMUM),
         (node("a", SMALL, SMALL), Past(), Limits(maximum={P7: 1}), Why.MAXIMUM),
         (node("a", SMALL, SMALL), Past(cuts=(Cut(0.0, "a", 0),)), Limits(), Why.COOL_DOWN),
+        (node("a", SMALL, SMALL), Past(cuts=(Cut(0.0, "a", 0), Cut(0.0, "a", 1))), Limits(), Why.COOL_DOWN),
     ],
 )
 def test_why_a_pod_that_wants_several_gets_none(

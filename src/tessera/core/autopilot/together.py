@@ -48,6 +48,7 @@ class Together:
         self._later = Counter[
             tuple[str, MigProfile]
         ]()  # by node: what its cards in their cool-down could bring
+        self._cooling: dict[str, frozenset[int]] = {}  # nodes that have such cards only: whom they serve
         self._ways: dict[
             tuple[Group, MigProfile, int, bool], list[tuple[Option, Mapping[MigProfile, int], float]]
         ] = {}
@@ -57,9 +58,12 @@ class Together:
             for one in () if card.fixed else card.layout.instances:
                 if one.profile in self._profiles and one not in card.held:
                     self._idle[card.node, one.profile] += 1
+        may = {card.node for some in groups.values() for card in some}
         for card in cooling:
             for profile in self._profiles:
                 self._later[card.node, profile] += _most(search.group(card), profile)
+            if card.node not in may:
+                self._cooling[card.node] = card.queues
 
     def recuts(self, budget: int, least: float = -inf, cut: Collection[str] = ()) -> Iterator[Recut]:
         """The re-cuts for pods of at least this priority, the first pod first. `cut`: nodes that were cut in this look."""
@@ -101,7 +105,8 @@ class Together:
         budget: int,
     ) -> list[_Choice] | Why:
         """The cards of the node that loses least; or why there is none."""
-        whys, best, least, compared = set[Why](), list[_Choice](), inf, 0
+        whys = {Why.COOL_DOWN} if self._cools(want) else set[Why]()
+        best, least, compared = list[_Choice](), inf, 0
         for node, cards in nodes.items():
             if want.queue != ANYWHERE and want.queue not in cards[0][0].queues:
                 continue
@@ -126,6 +131,14 @@ class Together:
         if best and least >= URGENT * weight * LONGEST * want.number:
             return Why.NOT_WORTH_IT
         return best or next((one for one in REASONS if one in whys), Why.NO_NODE)
+
+    def _cools(self, want: Want) -> bool:
+        """Whether a node could have room for a pod once its cards have cooled down, and none of them may be cut before."""
+        return any(
+            (idle := self._idle[node, want.profile]) < want.number <= idle + self._later[node, want.profile]
+            for node, queues in self._cooling.items()
+            if want.queue == ANYWHERE or want.queue in queues
+        )
 
     def _on_node(
         self, cards: Sequence[tuple[Group, CardSupply]], want: Want, needed: int
