@@ -280,6 +280,13 @@ SMALL = (P1,) * 7
         ([pod(P3, 2), want(P3)], node("b", SMALL, SMALL), {"b": 2}),
         # of higher priority, that one goes first
         ([pod(P7, 2), replace(want(P7), priority=1)], node("b", SMALL, SMALL), {"b": 1}),
+        # it goes before pods of its own priority still, whether that one gets room or not
+        (
+            [pod(P7, 2), want(P7), replace(want(P4), priority=1)],
+            [*node("a", SMALL), *node("b", SMALL, SMALL)],
+            {"a": 1, "b": 2},
+        ),
+        ([pod(P7, 2), want(P7), replace(want(P7), queue=9, priority=1)], node("b", SMALL, SMALL), {"b": 2}),
     ],
 )  # fmt: skip
 def test_a_pod_that_wants_several_has_them_on_one_node(

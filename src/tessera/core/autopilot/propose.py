@@ -15,7 +15,7 @@ from tessera.core.autopilot.places import kept_whole
 from tessera.core.autopilot.refusals import refusals
 from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.together import Together
-from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Want
+from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Recut, Want
 from tessera.core.mig.profile import MigProfile
 
 _HOUR: Final = 3600.0
@@ -47,7 +47,13 @@ def propose(
         if not card.fixed and (card.node, card.number) not in cooling:
             groups.setdefault(search.group(card), []).append(card)
     together = Together(search, cards, groups, cool)
-    recuts = [*together.recuts(budget, search.highest_priority())]
+    recuts = list[Recut]()
+    for priority in sorted({want.priority for want, _ in search.pods}, reverse=True):
+        if len(recuts) >= budget:
+            break
+        if search.highest_priority() > priority:
+            recuts += search.recuts(groups, budget - len(recuts), above=priority)
+        recuts += together.recuts(budget - len(recuts), priority, {one.node for one in recuts})
     recuts += search.recuts(groups, budget - len(recuts))
     recuts += together.recuts(budget - len(recuts), cut={one.node for one in recuts})
     found = refusals(search, groups, cooled, spent=len(recuts) >= budget)

@@ -78,19 +78,21 @@ class Search:
         """The cards that are like this one."""
         return self._groups.of(card)
 
-    def recuts(self, groups: Mapping[Group, list[CardSupply]], budget: int) -> Iterator[Recut]:
-        """The best re-cuts, one after the other."""
+    def recuts(
+        self, groups: Mapping[Group, list[CardSupply]], budget: int, above: float = -inf
+    ) -> Iterator[Recut]:
+        """The best re-cuts, one after the other; `above`: those that serve a pod of a higher priority."""
         every, nodes = [*groups.items()], set[str]()
         best = [
             (-choice.value, number)
             for number, (group, cards) in enumerate(every)
-            if cards and (choice := self._best(group))
+            if cards and (choice := self._best(group, above))
         ]
         heapify(best)
         while best and budget > 0:
             _, number = heappop(best)
             group, cards = every[number]
-            choice = self._best(group)  # others were cut since
+            choice = self._best(group, above)  # others were cut since
             if choice is None:
                 continue
             if best and -choice.value > best[0][0]:
@@ -102,7 +104,7 @@ class Search:
             nodes.add(card.node)
             budget -= 1
             yield self._take(card, choice)
-            if cards and (choice := self._best(group)):
+            if cards and (choice := self._best(group, above)):
                 heappush(best, (-choice.value, number))
 
     def choices(self, group: Group) -> Iterator[Option]:
@@ -170,15 +172,24 @@ class Search:
                 return "maximum"
         return ""
 
-    def _best(self, group: Group) -> _Choice | None:
+    def _best(self, group: Group, above: float) -> _Choice | None:
         found = [
             choice
             for option in self.choices(group)
             if not self.forbidden(group, option)
             and (choice := self.judged(group, option)) is not None
             and choice.value > 0
+            and self._highest_of(choice) > above
         ]
         return max(found, key=lambda one: one.value, default=None)
+
+    def _highest_of(self, choice: _Choice) -> int:
+        """The highest priority of the pods that a re-cut serves."""
+        return max(
+            self.queues[profile].wants[one].priority
+            for profile, some in choice.serves.items()
+            for one in some
+        )
 
     def keep_whole(self, card: CardSupply, option: Option) -> Recut:
         """Re-cut a card for nobody yet: its idle places become larger."""

@@ -68,6 +68,7 @@ class Together:
     def recuts(self, budget: int, least: float = -inf, cut: Collection[str] = ()) -> Iterator[Recut]:
         """The re-cuts for pods of at least this priority, the first pod first. `cut`: nodes that were cut in this look."""
         search, nodes = self._search, dict[str, list[tuple[Group, CardSupply]]]()
+        self._ways.clear()  # others were cut since
         for group, cards in self._groups.items() if search.pods else ():
             for card in cards:
                 if card.node not in cut:
