@@ -212,6 +212,7 @@ class Search:
         reached: Mapping[MigProfile, int],
         gain: float,
         cost: float,
+        together: int = 1,
     ) -> Recut:
         """Cut a card so: what is there, and within reach, changes with it."""
         self.there.update(option.change)
@@ -220,7 +221,8 @@ class Search:
         takes = {profile: -more for profile, more in option.change.items() if more < 0}
         cost = max(0.0, cost)
         reason = _reason(option, serves, takes, gain, cost)
-        return Recut(card.node, card.number, card.layout, option.after, serves, takes, gain, cost, reason)
+        after = option.after
+        return Recut(card.node, card.number, card.layout, after, serves, takes, gain, cost, reason, together)
 
     def is_new(self, want: Want) -> bool:
         """Whether a pod has not waited for long."""

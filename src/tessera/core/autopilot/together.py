@@ -190,7 +190,7 @@ class Together:
             left, idle = left - serves, 0
             gain = URGENT * weight * LONGEST * serves
             yield self._search.recut(
-                one.card, one.option, {want.profile: serves}, one.reached, gain, one.cost
+                one.card, one.option, {want.profile: serves}, one.reached, gain, one.cost, want.number
             )
 
 

@@ -113,6 +113,7 @@ class Recut:
     gain: float  # what it serves: the pods' part of the devices that would have to come free first, weighted
     cost: float  # how many devices more are expected to be lacking at a time
     reason: str  # one sentence
+    together: int = 1  # devices of one node that each pod wants which it serves
 
     @property
     def brings(self) -> dict[MigProfile, int]:

@@ -117,12 +117,13 @@ def _used(seen: Situation, nodes: Iterable[SeenNode]) -> Mapping[MigProfile, int
 
 def _less(wants: Iterable[Want], queues: Collection[int], recuts: Iterable[Recut]) -> Iterable[Want]:
     """The wants that re-cuts leave."""
-    served = Counter[MigProfile]()
+    served = Counter[tuple[MigProfile, int]]()
     for one in recuts:
-        served.update(one.serves)
+        served.update({(profile, one.together): number for profile, number in one.serves.items()})
     for want in wants:
-        pods = min(want.number, served[want.profile]) // want.together if want.queue in queues else 0
+        what = want.profile, want.together
+        pods = min(want.number, served[what]) // want.together if want.queue in queues else 0
         taken = pods * want.together
-        served[want.profile] -= taken
+        served[what] -= taken
         if taken < want.number:
             yield replace(want, number=want.number - taken)
