@@ -38,7 +38,7 @@ def node(
 
 
 def pod(
-    name: str, where: str, resource: str, amount: int = 1, phase: str = "Running", **metadata: Any
+    name: str, where: str, resource: str, amount: int | str = 1, phase: str = "Running", **metadata: Any
 ) -> dict[str, Any]:
     requests = {resource: str(amount), "cpu": "500m"}
     one = pod_document({"requests": requests, "limits": {resource: str(amount)}}, **metadata)

@@ -86,10 +86,11 @@ def test_what_a_node_can_have_at_most():
 
 
 def test_fault_64_what_no_node_can_have_is_no_want():
-    """Pods that ask for a billion devices, or for profiles that are none: nothing is decided for them, and the others count."""
+    """Pods that ask for a billion devices, for a part of one, or for profiles that are none: nothing is decided for them, and the others count."""
     asked = [("1g.10gb", 1), ("1g.10gb", 10**9), ("7g.70gb", 3), *((f"1g.{n}gb", 1) for n in range(11, 41))]
+    part = pod("part", "", MIG + "1g.10gb", "500m", phase="Pending")
     pods = [pod(f"p-{n}", "", MIG + one, many, phase="Pending") for n, (one, many) in enumerate(asked)]
-    found = look(cluster(*pods))
+    found = look(cluster(*pods, part))
     assert [(str(one.profile), one.number) for one in found.wants] == [("1g.10gb", 1)]
     assert found.unseen == ""
 

@@ -44,9 +44,9 @@ class Demand:
 
 
 def profiles_of(amounts: Amounts) -> dict[MigProfile, int]:
-    """The MIG devices among what a pod asks for."""
+    """The MIG devices among what a pod asks for; a part of one is none."""
     every = ((MigProfile.of_resource(resource), int(amount.value)) for resource, amount in amounts.items())
-    return {profile: number for profile, number in every if profile is not None}
+    return {profile: number for profile, number in every if profile is not None and number > 0}
 
 
 def demand_of(uses: Iterable[PodUse], since: str, rejected: Sequence[RejectedPods] = ()) -> Demand:
