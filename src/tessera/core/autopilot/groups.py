@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tessera.core.autopilot.options import (
@@ -94,6 +94,13 @@ class Groups:
 
 @lru_cache(maxsize=1 << 15)
 def _group(layout: CardLayout, held: Held, way: Way, queues: frozenset[int], profiles: Profiles) -> Group:
+    """Whom cards serve changes with what waits; what is worked out about them does not depend on it, and is shared."""
+    return replace(_kind(layout, held, way, profiles), queues=queues)
+
+
+@lru_cache(maxsize=1 << 13)
+def _kind(layout: CardLayout, held: Held, way: Way, profiles: Profiles) -> Group:
+    queues = frozenset[int]()
     if way is Way.MIG_MANAGER and held:  # which clears a card before it cuts it: so it cuts none of these
         idle = Counter(one.profile for one in layout.instances if one not in held)
         return Group(layout, held, way, queues, profiles, (), idle)
