@@ -55,6 +55,8 @@ class Search:
         self.limits, self._now = limits, now
         self._groups = Groups(cards)
         self.there, self.whole = self._groups.there, self._groups.whole
+        # what there is for the limits, whichever of the re-cuts are carried out: none of what they bring, or of what they take
+        self._fewest, self._most = Counter(self.there), Counter(self.there)
         known = forecast.profiles_in(past.levels)
         self.demand = demand_of(wants, self.there, self._groups.held, used, known)
         found = wanted(wants, self.there.total(), now)
@@ -165,10 +167,13 @@ class Search:
         if not group.layout.mig_enabled and whole <= self.limits.keep_whole:
             return "keep-whole"
         for profile, more in option.change.items():
-            number = self.there[profile] + more + sum(one.change.get(profile, 0) for _, one in before)
-            if more < 0 and number < self.limits.minimum.get(profile, 0):
+            limit = (self.limits.minimum if more < 0 else self.limits.maximum).get(profile)
+            if limit is None:
+                continue
+            others = (one.change.get(profile, 0) for _, one in before)
+            if more < 0 and self._fewest[profile] + more + sum(min(0, one) for one in others) < limit:
                 return "minimum"
-            if more > 0 and number > self.limits.maximum.get(profile, number):
+            if more > 0 and self._most[profile] + more + sum(max(0, one) for one in others) > limit:
                 return "maximum"
         return ""
 
@@ -216,6 +221,8 @@ class Search:
     ) -> Recut:
         """Cut a card so: what is there, and within reach, changes with it."""
         self.there.update(option.change)
+        for profile, more in option.change.items():
+            (self._most if more > 0 else self._fewest)[profile] += more
         self._within.update(reached)
         self.whole -= not card.layout.mig_enabled
         takes = {profile: -more for profile, more in option.change.items() if more < 0}
