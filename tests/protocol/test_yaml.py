@@ -35,6 +35,11 @@ def test_documents():
     [
         ("a: 1\na: 2", 'f.yaml: line 2, column 1: "a" appears twice'),
         ("a: .nan", "f.yaml: line 1, column 4: .nan is not a finite number"),
+        ("a: 1e9999999999999999999", "f.yaml: line 1, column 4: 1e9999999999999999999 is out of range"),
+        ('{"a": 1e9999999999999999999}', "f.yaml: line 1, column 7: 1e9999999999999999999 is out of range"),
+        ("a: 1e-9999999999999999999", "f.yaml: line 1, column 4: 1e-9999999999999999999 is out of range"),
+        ("a: " + "9" * 5000, f"f.yaml: line 1, column 4: {'9' * 60}… is not a whole number of at most 4300"),
+        ("a: 0x_", "f.yaml: line 1, column 4: 0x_ is not a whole number"),
         ("a: [", "f.yaml: line 2, column 1: did not find expected node content"),
         ("a: !!python/object:os.system x", "f.yaml: line 1, column 4: could not determine a constructor"),
         ("a: !!binary aGk=", "f.yaml: line 1, column 4: could not determine a constructor"),
@@ -45,12 +50,21 @@ def test_documents():
         ("\x00", "f.yaml: not YAML: unacceptable character"),
     ],
 )
-def test_bad_yaml(text, complaint):
+@pytest.mark.parametrize("exact", [False, True])
+def test_bad_yaml(text, complaint, exact):
     """What is no YAML, or no JSON, is refused in one sentence that says where."""
     with pytest.raises(InvalidYaml) as caught:
-        load_all(text, "f.yaml")
+        load_all(text, "f.yaml", exact=exact)
     assert str(caught.value).startswith(complaint)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a: -1e400", '{"a": -1e400}'])
+def test_more_than_a_float_holds(text):
+    """A number that would become infinite is refused; it is a number where digits are kept."""
+    with pytest.raises(InvalidYaml, match=r"^f: line 1, column \d: -1e400 is out of range$"):
+        load(text, "f")
+    assert load(text, exact=True) == {"a": Decimal("-1e400")}
 
 
 def test_alias_bomb():

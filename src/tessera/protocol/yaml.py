@@ -6,14 +6,18 @@ go through a JSON decoder, which is stricter and much faster.
 """
 
 import re
+import sys
 from collections.abc import Hashable, Iterator
-from decimal import Decimal
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from math import isinf
 from typing import Any, Final
 
 import msgspec
 import yaml
 
 from tessera.core.errors import InvalidInput
+from tessera.core.text import escaped
 
 _MAX_DEPTH: Final = 100  # Kubernetes objects are at most about 30 deep
 _ALIAS_GROWTH: Final = 10  # values per character of text: more than that is a bomb made of aliases
@@ -23,15 +27,27 @@ _MAY_BE_DEEP: Final = re.compile(rf"^[ \-?:]{{{_MAX_DEPTH},}}", re.MULTILINE)
 # libyaml when PyYAML was built with it, ten times faster
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_EXACT_JSON: Final = msgspec.json.Decoder(float_hook=Decimal)
-
 
 class InvalidYaml(InvalidInput):
     """A text that is no YAML, or YAML that is no JSON."""
 
 
+def _decimal(text: str, *, exact: bool = True) -> Decimal:
+    """A number with its digits; `ValueError` for one that no `Decimal` can hold or, unless `exact`, no float."""
+    with suppress(InvalidOperation):
+        number = Decimal(text)
+        if exact or not isinf(float(number)):
+            return number
+    raise ValueError(f"{escaped(text)} is out of range")
+
+
+_EXACT_JSON: Final = msgspec.json.Decoder(float_hook=_decimal)
+
+
 class _Loader(_Base):  # type: ignore[misc] # the base is chosen at run time
     """A safe loader with the JSON types only."""
+
+    exact = False  # whether numbers stay as they are, so that any `Decimal` will do
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         self.flatten_mapping(node)
@@ -57,7 +73,20 @@ def _construct_float(loader: Any, node: yaml.ScalarNode) -> Decimal:
     text = str(loader.construct_scalar(node)).replace("_", "")
     if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text):
         raise yaml.constructor.ConstructorError(None, None, f"{text} is not a finite number", node.start_mark)
-    return Decimal(text.lstrip("+"))
+    try:
+        return _decimal(text.lstrip("+"), exact=loader.exact)
+    except ValueError as error:
+        raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+
+
+def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
+    try:
+        number: int = loader.construct_yaml_int(node)
+    except ValueError as error:
+        most = sys.get_int_max_str_digits()
+        problem = f"{escaped(node.value)} is not a whole number of at most {most} digits"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+    return number
 
 
 # `_Loader` gets resolvers and constructors of its own: those of the base class must stay as they are
@@ -74,6 +103,7 @@ _Loader.add_constructor(
     "tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node, deep=True)
 )
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 for _tag in ("timestamp", "binary", "set", "omap", "pairs"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", yaml.SafeLoader.construct_undefined)
 
@@ -91,11 +121,11 @@ def load_all(text: str | bytes, source: str = "input", *, exact: bool = False) -
     if text.lstrip().startswith(("{", "[")):
         try:
             return [_EXACT_JSON.decode(text) if exact else msgspec.json.decode(text)]
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, RecursionError, ValueError):
             pass  # flow-style YAML also begins like this, and YAML's error names the line
     try:
         _check_depth(text, source)
-        documents = [document for document in _documents(text) if document is not None]
+        documents = [document for document in _documents(text, exact=exact) if document is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -130,8 +160,9 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
         return True
 
 
-def _documents(text: str) -> Iterator[Any]:
+def _documents(text: str, *, exact: bool) -> Iterator[Any]:
     loader = _Loader(text)
+    loader.exact = exact
     try:
         while loader.check_data():
             yield loader.get_data()
