@@ -38,8 +38,9 @@ from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.protocol import yaml
+from tessera.protocol.configuration.schema import shown
 from tessera.protocol.kubernetes.selector import LabelSelector
-from tessera.protocol.mig.entries import looks_like_counts, read_counts
+from tessera.protocol.mig.entries import counts_of, looks_like_counts, read_counts
 from tessera.protocol.mig.operator import MigManagerConfig, config_in
 from tessera.solver import highs
 
@@ -272,12 +273,14 @@ def _print_pending(
 
 def _read_demand(argument: str) -> dict[MigProfile, int]:
     where, text = read_text(argument)
-    if not looks_like_counts(text):
+    if looks_like_counts(text):
+        found = read_counts(text, where, _MOST_DEMAND)
+    else:
         document = yaml.load(text, where)
         if not isinstance(document, dict):
             raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them")
-        text = " ".join(f"{name}={count}" for name, count in document.items())
-    found = read_counts(text, where, _MOST_DEMAND)
+        counts = {name: count if isinstance(count, str) else shown(count) for name, count in document.items()}
+        found = counts_of([f"{name}={count}" for name, count in counts.items()], where, _MOST_DEMAND)
     if not found:
         warn("the demand is empty: no layout is needed")
     return found

@@ -9,7 +9,7 @@ What is wrong is collected with its path, so that one reading reports all of it.
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInputs
@@ -148,9 +148,14 @@ def looks_like_counts(text: str) -> bool:
 
 def read_counts(text: str, source: str = "counts", most: int = 999_999) -> dict[MigProfile, int]:
     """Counts per profile, in the order of the text; separated by commas, spaces or lines."""
+    return counts_of(filter(None, _SEPARATOR.split(text)), source, most)
+
+
+def counts_of(items: Iterable[str], source: str, most: int) -> dict[MigProfile, int]:
+    """The same of texts such as `2g.20gb=2`."""
     counts: dict[MigProfile, int] = {}
     errors = []
-    for item in filter(None, _SEPARATOR.split(text)):
+    for item in items:
         name, _, number = item.partition("=")
         try:
             profile = MigProfile.parse(name)
