@@ -59,6 +59,16 @@ def test_bad_yaml(text, complaint, exact):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', b'{"b": [{"a": 1, "c": 3, "a": 1}]}'])
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_key_twice_in_json(text, exact):
+    """A key that stands twice is refused in JSON too, where one document is read; objects of a cluster are read as kubectl reads them."""
+    with pytest.raises(InvalidYaml, match=r'^f: "a" appears twice$'):
+        load(text, "f", exact=exact)
+    assert load_all('{"a": 1, "a": 2}') == [{"a": 2}]
+    assert load('{"a": {"a": 1}, "b": [{"a": 1}, {"a": 1}]}') == {"a": {"a": 1}, "b": [{"a": 1}, {"a": 1}]}
+
+
 @pytest.mark.parametrize("text", ["a: -1e400", '{"a": -1e400}'])
 def test_more_than_a_float_holds(text):
     """A number that would become infinite is refused; it is a number where digits are kept."""

@@ -2,9 +2,11 @@
 
 Dates stay texts, `1:30` is no number, `1.10` keeps its digits where exactness matters (`Decimal`), a key that
 stands twice is refused, and so are aliases that would grow without bound. JSON is YAML here, and JSON documents
-go through a JSON decoder, which is stricter and much faster.
+go through a JSON decoder, which is stricter and much faster. It keeps the last of two equal keys, as kubectl does:
+`load`, which reads what people write, refuses them in JSON too.
 """
 
+import json
 import re
 import sys
 from collections.abc import Hashable, Iterator
@@ -17,7 +19,7 @@ import msgspec
 import yaml
 
 from tessera.core.errors import InvalidInput
-from tessera.core.text import escaped
+from tessera.core.text import escaped, printable
 
 _MAX_DEPTH: Final = 100  # Kubernetes objects are at most about 30 deep
 _ALIAS_GROWTH: Final = 10  # values per character of text: more than that is a bomb made of aliases
@@ -143,6 +145,7 @@ def load(text: str | bytes, source: str = "input", *, exact: bool = False) -> An
     documents = load_all(text, source, exact=exact)
     if len(documents) > 1:
         raise InvalidYaml(f"{source}: {len(documents)} documents, expected one")
+    _check_keys(text, source)
     return documents[0] if documents else None
 
 
@@ -182,6 +185,20 @@ def _check_depth(text: str, source: str) -> None:
                 raise InvalidYaml(f"{source}: nested more than {_MAX_DEPTH} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+
+
+def _check_keys(text: str | bytes, source: str) -> None:
+    """Refuse JSON in which a key stands twice; of YAML the loader has refused it."""
+
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        keys: set[str] = set()
+        for key, _ in pairs:
+            if key in keys:
+                raise InvalidYaml(f'{source}: "{printable(key)}" appears twice')
+            keys.add(key)
+
+    with suppress(json.JSONDecodeError, RecursionError):  # no JSON, or nested deep as JSON may be
+        json.loads(text, object_pairs_hook=once, parse_int=str)
 
 
 def _check_growth(documents: list[Any], source: str, most: int) -> None:
