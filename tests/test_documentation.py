@@ -104,7 +104,8 @@ def test_the_site_has_every_page():
 
 
 NAMES = re.compile(
-    r"\"((?:gpu-webhook\.k8s\.io|run\.ai|task\.bkbcs\.tencent\.com)/[\w.-]+|nvidia\.com/(?:mig|gpu)\.[\w.-]+)\""
+    r"\"((?:gpu-webhook\.k8s\.io|run\.ai|task\.bkbcs\.tencent\.com|tessera\.dev(?!/v1))/[\w.-]+|"
+    r"nvidia\.com/(?:mig|gpu)\.[\w.-]+)\""
 )
 
 
