@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,27 @@ def test_default_configuration_is_good(text: str):
     """What the ConfigMap holds by default is a configuration."""
     assert _one("ConfigMap")["data"]["config.yaml"] == text
     config.parse(text)
+
+
+def _schemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A schema of OpenAPI and every one in it."""
+    yield schema
+    inner = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for one in inner:
+        if isinstance(one, dict):
+            yield from _schemas(one)
+
+
+def test_the_fields_of_a_miglayout_have_whole_schemas():
+    """Schemas of the CustomResourceDefinition have words of OpenAPI alone: a comma in a description has begun no field of its own."""
+    text = (CHART / "templates" / "miglayouts.yaml").read_text()
+    (crd,) = [one for one in text.split("\n---\n") if "kind: CustomResourceDefinition" in one]
+    document = yaml.load("\n".join(line for line in crd.splitlines() if "{{" not in line), "miglayouts.yaml")
+    (version,) = document["spec"]["versions"]
+    schemas = list(_schemas(version["schema"]["openAPIV3Schema"]))
+    assert len(schemas) > 50
+    words = {word for one in schemas for word in one if not word.startswith("x-kubernetes-")}
+    assert words <= {
+        "additionalProperties", "anyOf", "default", "description", "enum", "format", "items", "maxItems", "maxLength", "maxProperties",
+        "maximum", "minItems", "minLength", "minProperties", "minimum", "nullable", "pattern", "properties", "required", "type",
+    }  # fmt: skip
