@@ -17,7 +17,7 @@
 
 {{/* Whether the webhook follows pods, to know what is free. */}}
 {{- define "tessera.followsPods" -}}
-{{- $fallback := default dict .Values.config.fallback -}}
+{{- $fallback := default dict (default dict .Values.config).fallback -}}
 {{- if or .Values.webhook.followPods (eq (default "" $fallback.when) "full") (default dict $fallback.full).enabled -}}true{{- end -}}
 {{- end -}}
 
@@ -155,7 +155,7 @@ configured for, and those that are listed.
 */}}
 {{- define "tessera.extraResources" -}}
 {{- $names := .Values.webhook.extraResources -}}
-{{- $injection := default dict .Values.config.injection -}}
+{{- $injection := default dict (default dict .Values.config).injection -}}
 {{- $maps := list (default dict $injection.resourceMap) -}}
 {{- range $_, $map := default dict $injection.namespaceResourceMap -}}
 {{- $maps = append $maps $map -}}
