@@ -58,6 +58,25 @@ def test_default_values_are_valid_and_complete():
         assert set(values[section]) == set(document["properties"][section]["properties"])
 
 
+@pytest.mark.parametrize(
+    ("repository", "good"),
+    [
+        ("", True),  # the templates refuse it, and say what to do
+        ("tessera", True),
+        ("registry.example.com/you/tessera", True),
+        ("localhost:5000/tessera", True),
+        ("registry.example.com/you/tessera:0.1.0", False),
+        ("localhost:5000/tessera:0.1.0", False),
+        ("tessera@sha256:abc", False),
+        ("REGISTRY/ tessera", False),
+    ],
+)
+def test_an_image_is_named_without_a_tag(repository: str, good: bool) -> None:
+    """A tag has a value of its own: one in the repository would make a name with two, which no node can pull."""
+    document = json.loads(SCHEMA.read_text())["properties"]["image"]
+    assert jsonschema.Draft7Validator(document).is_valid({"repository": repository}) == good
+
+
 def test_helm_test_checks_the_whole_installation():
     """Every check of the doctor but those that are about the cluster's own nodes, pods and classes."""
     of_the_cluster = {
