@@ -12,6 +12,7 @@ import click
 import pytest
 
 from tessera.cli.app import _MEANT, COMMANDS, run, tessera
+from tessera.cli.common.output import whoever_reads
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,6 +143,40 @@ def test_a_reader_that_leaves(words, monkeypatch):
         monkeypatch.setattr(sys, "stderr", stderr)
         assert run(words.split()) == 0
         assert "Traceback" not in stderr.getvalue()
+
+
+@pytest.mark.parametrize("words", ["--help", "config schema", "capacity --from examples/cluster.yaml"])
+@pytest.mark.parametrize(
+    ("streams", "code", "error"),
+    [
+        ("<&- >/dev/null", 0, ""),
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        (">/dev/full", 1, "tessera: the output cannot be written: no space left on device\n"),
+    ],
+)
+def test_streams_that_take_nothing(words, streams, code, error):
+    """A closed stream is the null device, as for kubectl; an output for which there is no room is an error in one sentence."""
+    line = f"{sys.executable} -m tessera {words} {streams}"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (result.returncode, result.stdout, result.stderr) == (code, "", error)
+
+
+def test_a_change_goes_on_although_its_output_has_no_room(monkeypatch):
+    """A full disk under the output does not end a change of a cluster half way."""
+    with Path("/dev/full").open("w", encoding="utf-8") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with whoever_reads():
+            click.echo("node a: changes")
+            done = True
+    assert done
+
+
+def test_a_closed_standard_input_is_empty():
+    """What reads it says so, as of any empty file."""
+    line = f"{sys.executable} -m tessera capacity --from - <&-"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (2, "tessera: standard input: no nodes and no pods\n")
 
 
 @pytest.mark.parametrize("words", ["--help", "config schema", "demo --fast --story smaller"])

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ import click
 
 from tessera import __version__
 from tessera.cli.common.lazy import LazyGroup, Table
-from tessera.cli.common.locales import write_what_the_locale_can
+from tessera.cli.common.locales import open_what_is_closed, write_what_the_locale_can
 from tessera.core.errors import TesseraError
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for the file that the output goes into
 
 COMMANDS: Final[Table] = {
     "admit": ("admit.command:command", "Decide about pods offline, with the webhook's own code."),
@@ -85,8 +88,18 @@ def _until_the_reader_leaves() -> Iterator[None]:
     except (BrokenPipeError, BaseExceptionGroup) as error:
         if isinstance(error, BaseExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no noise at exit
+        _drop_the_rest()
         raise click.exceptions.Exit(0) from error
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _drop_the_rest()
+        why = (error.strerror or str(error)).lower()
+        raise TesseraError(f"the output cannot be written: {why}") from error
+
+
+def _drop_the_rest() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no noise at exit
 
 
 @click.command(cls=Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -101,6 +114,7 @@ def tessera() -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run one command; every error that the user can repair is one sentence on standard error."""
+    open_what_is_closed()
     write_what_the_locale_can(sys.stdout, sys.stderr)
     prog = "kubectl tessera" if os.path.basename(sys.argv[0]).startswith("kubectl-") else "tessera"  # noqa: PTH119
     try:

@@ -1,6 +1,8 @@
-"""Streams that cannot write every character. The root command needs this at each start, so it imports little."""
+"""Streams that cannot write every character, or that are closed. The root command needs this at each start, so it imports little."""
 
 import codecs
+import os
+import sys
 from typing import Final, TextIO
 
 # what looks alike in ASCII, for a terminal or file whose encoding lacks the character
@@ -18,6 +20,13 @@ _ALIKE: Final = {
 }
 _HANDLER: Final = "tessera-alike"
 _ASCII: Final = "tessera-ascii"
+
+
+def open_what_is_closed() -> None:
+    """Give the null device to a process whose caller has closed a stream (`>&-`), as programs in Go, such as kubectl, have it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # it stays open
 
 
 def write_what_the_locale_can(*streams: TextIO) -> None:

@@ -81,7 +81,7 @@ def warn(*lines: str) -> None:
 
 
 class _Lenient:
-    """A stream whose reader may leave: what is printed then goes nowhere."""
+    """A stream whose reader may leave, or whose disk may be full: what is printed then goes nowhere."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -98,14 +98,14 @@ class _Lenient:
     def _tried(self, print_: Callable[[], T]) -> T | None:
         try:
             return print_()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
             return None
 
 
 @contextmanager
 def whoever_reads() -> Iterator[None]:
-    """What is done meanwhile goes on although the reader of its output has left (`… | head`): for commands that change a cluster."""
+    """What is done meanwhile goes on although nobody takes its output any more (`… | head`, a full disk): for commands that change a cluster."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast("TextIO", _Lenient(one)) for one in streams)
     try:
