@@ -354,6 +354,17 @@ def test_pods_that_are_alike_are_judged_together(monkeypatch: pytest.MonkeyPatch
     assert judge.call_count == 2, "before and after the pods that want one device"
 
 
+def test_many_priorities_take_few_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A priority that is looked at by itself takes a walk over all cards: hundreds of them take no hundreds of walks, and each pod has its answer."""
+    walk = create_autospec(Together.recuts, side_effect=Together.recuts)
+    monkeypatch.setattr(Together, "recuts", walk)
+    pods = [replace(pod(P7, 2, priority), namespace=f"team-{priority}") for priority in range(300)]
+    proposal = propose(pods, node("a", SMALL, SMALL), Past(), Limits(), 100.0)
+    assert by_node(proposal) == {"a": 2}
+    assert sum(one.number for one in proposal.refusals) == 598
+    assert walk.call_count < 10
+
+
 def test_what_mig_manager_cuts_stays() -> None:
     """mig-manager cuts a card again only once all of it is idle: no card goes for one young pod, where large devices have been wanted."""
     busy = [card(number, *[P1] * 7, held=7, way=Way.MIG_MANAGER) for number in range(4)]

@@ -19,6 +19,7 @@ from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposa
 from tessera.core.mig.profile import MigProfile
 
 _HOUR: Final = 3600.0
+_PRIORITIES: Final = 8  # that are looked at one by one, the highest: each takes a walk over all cards
 
 
 def propose(
@@ -48,7 +49,7 @@ def propose(
             groups.setdefault(search.group(card), []).append(card)
     together = Together(search, cards, groups, cool)
     recuts = list[Recut]()
-    for priority in sorted({want.priority for want, _ in search.pods}, reverse=True):
+    for priority in sorted({want.priority for want, _ in search.pods}, reverse=True)[:_PRIORITIES]:
         if len(recuts) >= budget:
             break
         if search.highest_priority() > priority:
