@@ -687,7 +687,7 @@ def test_thousands_of_nodes(chromium: "Browser", tmp_path: Path) -> None:
 
 def charts_are_full(tab: Tab) -> bool:
     """Whether charts are as wide as they get: they span ten seconds at least, and begin where the server began to look."""
-    tab.page.reload()
+    go_live(tab.page, tab.url, tab.complaints)
     tab.page.wait_for_selector("svg.chart")
     width: float = tab.page.locator(".chart .used").first.evaluate(
         "(one) => one.getBoundingClientRect().width"
