@@ -280,6 +280,7 @@ def test_folders_and_several_files(command):
         (["--from", "nowhere"], SAVED, 2, "", "tessera: nowhere: no such file or directory\n"),
         (["--resource", "nonsense"], SAVED, 2, "", "tessera: --resource nonsense: not a resource such as gpu, 2g.20gb, nvidia.com/gpu or cpu\n"),
         (["--fail-below", "gpu"], SAVED, 2, "", "tessera: --fail-below gpu: expected a resource and a number, such as 2g.20gb=4\n"),
+        (["--fail-below", "gpu=-1"], SAVED, 2, "", "tessera: --fail-below gpu=-1: nothing is less than that; expected a number from 0\n"),
         (["--fail-below", "gpu=many"], SAVED, 2, "", 'tessera: --fail-below gpu=many: "many" is not a Kubernetes quantity such as 2, 500m or 8Gi\n'),
         (["-l", "a in b"], SAVED, 2, "", None),
         (["-n", "ml"], SAVED, 2, "", "tessera capacity: -n says whose pods to list: it goes with --pods or --by namespace (see tessera capacity --help)\n"),

@@ -402,6 +402,7 @@ def test_label_unchecked(apply):
         (["1g.10gb=1", "plain"], "tessera: node plain: no label nvidia.com/gpu.product; set it with --product\n"),
         (["1g.10gb=1", "plain", "--product", "H200-70GB"], "tessera: node plain: its labels do not say how many cards it has; set it with --cards\n"),
         (["1g.10gb=1", "gpu-0", "--max-unavailable", "0"], 'tessera: --max-unavailable: "0" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
+        (["1g.10gb=1", "gpu-0", "--max-unavailable", "101%"], 'tessera: --max-unavailable: "101%" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
         (["1g.10gb=1", "gpu-0", "--max-unavailable", "many%"], 'tessera: --max-unavailable: "many%" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
         (["1g.10gb=1", "gpu-0", "--config", "other"], 'tessera: no configuration "other"; there are selected\n'),
         (["a b", "gpu-0", "--label"], 'tessera: "a b" cannot be the value of a label; --label takes the name of a configuration\n'),

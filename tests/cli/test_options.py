@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from tessera.cli.common.options import Duration
+from tessera.cli.common.options import Duration, Seconds
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,16 @@ def test_no_time(text, message):
     with pytest.raises(click.BadParameter) as refused:
         Duration().convert(text, None, None)
     assert refused.value.message == message
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("2.5", 2.5), ("315360000", 315360000)])
+def test_seconds(text, seconds):
+    """A number of seconds may be none."""
+    assert Seconds().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "1e300", "soon", ""])
+def test_no_seconds(text):
+    """Nobody waits for ever, or for what is no number."""
+    with pytest.raises(click.BadParameter):
+        Seconds().convert(text, None, None)

@@ -439,6 +439,8 @@ def _ask(port: int, bundle: Path, owners: Sequence[object] = ()) -> dict[str, di
         (["--nodes", "none.yaml", "--tls-cert", "x", "--tls-key", "y"], "none.yaml: no such file or directory"),
         (["--nodes", "nodes.yaml", "--tls-cert", "x", "--tls-key", "y"], "x: No such file or directory"),
         (["--nodes", "nodes.yaml", "--config", "bad.yaml", "--tls-cert", "x", "--tls-key", "y"], "bad.yaml: extra: unknown field"),
+        (["--nodes", "nodes.yaml", "--client-ca", "none.pem", "--tls-cert", "x", "--tls-key", "y"], "--client-ca none.pem: no such file or directory"),
+        (["--nodes", "nodes.yaml", "--client-ca", "bad.pem", "--tls-cert", "x", "--tls-key", "y"], "--client-ca bad.pem: no certificates in PEM"),
         (["--kubeconfig", "none"], "none"),
     ],
 )  # fmt: skip
@@ -447,6 +449,7 @@ def test_bad_options(options, sentence, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("nodes.yaml").write_text(NODES_FILE)
     Path("bad.yaml").write_text("extra: 1")
+    Path("bad.pem").write_bytes(b"\xff")
     assert run(["webhook", "--metrics-listen", "none", *options]) == 2
     said = capsys.readouterr().err
     assert sentence in said

@@ -33,7 +33,7 @@ def test_max_unavailable(text, of_3, of_100):
     assert (one.of(3), one.of(100)) == (of_3, of_100)
 
 
-@pytest.mark.parametrize("text", ["0", "0%", "many%", "", "-1", "1.5", "²", "1000000"])
+@pytest.mark.parametrize("text", ["0", "0%", "101%", "many%", "", "-1", "1.5", "²", "1000000"])
 def test_max_unavailable_refuses(text):
     """What is no number of nodes is told."""
     with pytest.raises(InvalidInput) as caught:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from tessera.cli.common.options import Listen, env_option, log_options
+from tessera.cli.common.options import Listen, Seconds, env_option, log_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -59,13 +59,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @env_option(
     "--shutdown-delay SECONDS",
     "From the signal to stop (and not ready) until it accepts no more connections.",
-    type=click.FloatRange(0),
+    type=Seconds(),
     default=5.0,
 )
 @env_option(
     "--drain-timeout SECONDS",
     "After that, how long open requests may take.",
-    type=click.FloatRange(0),
+    type=Seconds(),
     default=20.0,
 )
 @env_option(

@@ -60,9 +60,10 @@ class MaxUnavailable:
     def parse(cls, text: str) -> "MaxUnavailable":
         """Read `2` or `25%`."""
         digits = text.removesuffix("%")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 6 and int(digits)):
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 6 else 0
+        if not 1 <= number <= (100 if (percent := text.endswith("%")) else number):
             raise InvalidInput(f'"{text}" is not a number of nodes such as 2, nor a part of them such as 25%')
-        return cls(int(digits), text.endswith("%"))
+        return cls(number, percent)
 
     def of(self, nodes: int) -> int:
         """So many of these; never none."""

@@ -277,8 +277,10 @@ class Webhook:
 def _authorities(path: Path | None) -> str | None:
     try:
         return None if path is None else path.read_text()
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"--client-ca: {error}") from error
+    except OSError as error:
+        raise InvalidInput(f"--client-ca {path}: {(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise InvalidInput(f"--client-ca {path}: no certificates in PEM") from error
 
 
 async def _prepare_when_complete(view: LiveView | FileView) -> None:

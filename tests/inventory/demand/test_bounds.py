@@ -111,4 +111,4 @@ def test_fault_64_what_is_not_looked_at_is_said():
         pods.append(one)
     found = look(cluster(*pods))
     assert sum(one.number for one in found.wants) == 50
-    assert found.unseen == "10 pods are not counted: their namespaces ask for too many different things"
+    assert found.unseen == "not counted: 10 pods in namespaces that ask for too many different things"

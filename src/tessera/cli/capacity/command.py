@@ -209,9 +209,12 @@ def _threshold(text: str) -> tuple[str, Quantity]:
     if not equals:
         raise InvalidInput(f"--fail-below {text}: expected a resource and a number, such as 2g.20gb=4")
     try:
-        return _resource_named(resource, "--fail-below"), Quantity.parse(least)
+        number = Quantity.parse(least)
     except InvalidQuantity as error:
         raise InvalidInput(f"--fail-below {text}: {error}") from error
+    if number.value < 0:
+        raise InvalidInput(f"--fail-below {text}: nothing is less than that; expected a number from 0")
+    return _resource_named(resource, "--fail-below"), number
 
 
 def _resource_named(text: str, where: str) -> str:

@@ -103,6 +103,19 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds, also 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if not seconds <= _LONGEST:  # nor `nan`
+            self.fail(f"{value} is not in the range 0<=x<={_LONGEST:.0f}.", param, ctx)
+        return seconds
+
+
 class Listen(click.ParamType[Any]):
     """An address to listen on; the command gets an `Address`, and None for `none` or an empty text."""
 

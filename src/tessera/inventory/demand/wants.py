@@ -105,7 +105,7 @@ def _used(
 def _unseen(inventory: Inventory, pods: int) -> Iterator[str]:
     """What does not count."""
     if pods:
-        yield f"{number_of(pods, 'pod')} are not counted: their namespaces ask for too many different things"
+        yield f"not counted: {number_of(pods, 'pod')} in namespaces that ask for too many different things"
     if inventory.rejected.unseen:
         yield f"workloads whose pods are rejected are not counted: {inventory.rejected.unseen}"
 
