@@ -100,7 +100,11 @@ class Tab:
         )
         page.on("request", lambda request: tab.requests.append(request.url))
         go_live(page, url, tab.complaints)
-        yield tab
+        try:
+            yield tab
+        except Exception as error:
+            error.add_note(f"the page said {tab.complaints}")
+            raise
         page.close()
         assert [one for one in tab.complaints if _DROPPED not in one] == []
         assert [one for one in tab.requests if not one.startswith(url)] == []
