@@ -15,7 +15,7 @@ import click
 from tessera import __version__
 from tessera.cli.common.lazy import LazyGroup, Table
 from tessera.cli.common.locales import open_what_is_closed, write_what_the_locale_can
-from tessera.core.errors import TesseraError
+from tessera.core.errors import TesseraError, of_system
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2
@@ -94,8 +94,7 @@ def _until_the_reader_leaves() -> Iterator[None]:
         if error.errno not in _NO_ROOM:
             raise
         _drop_the_rest()
-        why = (error.strerror or str(error)).lower()
-        raise TesseraError(f"the output cannot be written: {why}") from error
+        raise TesseraError(f"the output cannot be written: {of_system(error)}") from error
 
 
 def _drop_the_rest() -> None:

@@ -13,7 +13,7 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Listen, log_options, option, together
 from tessera.cli.common.output import Output, headed, no_headers_option, output_option
-from tessera.core.errors import InvalidInput, TesseraError
+from tessera.core.errors import InvalidInput, TesseraError, of_system
 from tessera.kube.rest.client import Client
 from tessera.protocol.pem import certificates_in, leads_to
 from tessera.serving.address import Address
@@ -152,7 +152,7 @@ def export(file: str, **where: Any) -> None:
     try:
         Path(file).write_bytes(bundle)
     except OSError as error:
-        raise InvalidInput(f"{file}: {(error.strerror or str(error)).lower()}") from error
+        raise InvalidInput(f"{file}: {of_system(error)}") from error
 
 
 def _call(where: dict[str, Any], function: Callable[[KubeStore], Awaitable[T]]) -> T:

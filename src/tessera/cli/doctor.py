@@ -11,7 +11,7 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, gathered, option
 from tessera.cli.common.output import Output, Style, output_option, warn
-from tessera.core.errors import InvalidInput
+from tessera.core.errors import InvalidInput, of_system
 from tessera.core.text import number_of
 from tessera.doctor.examination import BEFORE_UNINSTALL, CHECKS, examine
 from tessera.doctor.findings import CheckResult, Severity, State
@@ -147,7 +147,7 @@ def _with_cdi(seen: Observations, cdi_dir: Path | None, state_dir: Path) -> Obse
     try:
         files, devices = read_cdi(cdi_dir, state_dir)
     except OSError as error:
-        raise InvalidInput(f"{error.filename}: {(error.strerror or str(error)).lower()}") from error
+        raise InvalidInput(f"{error.filename}: {of_system(error)}") from error
     return replace(seen, cdi=files, devices=devices)
 
 

@@ -25,3 +25,8 @@ class InvalidInputs(InvalidInput):
 
     def __init__(self, errors: Iterable[str]) -> None:
         super().__init__("\n".join(errors))
+
+
+def of_system(error: OSError) -> str:
+    """What the operating system says, as the end of a sentence: `no such file or directory`."""
+    return (error.strerror or str(error)).lower()

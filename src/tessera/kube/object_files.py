@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from tessera.core.dra.slices import DeviceClass
-from tessera.core.errors import InvalidInput
+from tessera.core.errors import InvalidInput, of_system
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.quota import Quota
 from tessera.kube.errors import NOT_JSON
@@ -67,7 +67,7 @@ def read_file(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise InvalidInput(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise InvalidInput(f"{path}: {of_system(error)}") from error
 
 
 def called(*paths: str) -> str:

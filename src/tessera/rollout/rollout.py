@@ -59,9 +59,9 @@ class MaxUnavailable:
     @classmethod
     def parse(cls, text: str) -> "MaxUnavailable":
         """Read `2` or `25%`."""
-        digits = text.removesuffix("%")
+        digits, percent = text.removesuffix("%"), text.endswith("%")
         number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 6 else 0
-        if not 1 <= number <= (100 if (percent := text.endswith("%")) else number):
+        if number == 0 or (percent and number > 100):
             raise InvalidInput(f'"{text}" is not a number of nodes such as 2, nor a part of them such as 25%')
         return cls(number, percent)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tessera import __version__
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
-from tessera.core.errors import InvalidInput
+from tessera.core.errors import InvalidInput, of_system
 from tessera.kube.access.choice import find_cluster, own_namespace
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, first_of
 from tessera.kube.errors import InvalidKubeconfig
@@ -278,7 +278,7 @@ def _authorities(path: Path | None) -> str | None:
     try:
         return None if path is None else path.read_text()
     except OSError as error:
-        raise InvalidInput(f"--client-ca {path}: {(error.strerror or str(error)).lower()}") from error
+        raise InvalidInput(f"--client-ca {path}: {of_system(error)}") from error
     except ValueError as error:
         raise InvalidInput(f"--client-ca {path}: no certificates in PEM") from error
 
