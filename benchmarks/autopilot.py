@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import Final
 
 import tessera
+from benchmarks.days.figures import MIXES
+from benchmarks.days.layouts import fitted
+from benchmarks.days.tasks import Demand
+from benchmarks.recuts.autopilot import Autopilot, limits_for
+from benchmarks.recuts.bounds import free_cutting, moving, no_mig
+from benchmarks.recuts.nos import Nos
+from benchmarks.recuts.outcome import Outcome
+from benchmarks.recuts.play import Idle, play
+from benchmarks.recuts.pool import Pool
+from benchmarks.recuts.static import best_static
 from benchmarks.results import Results
 from benchmarks.stage import Stage
 from tessera.core.autopilot.values import Limits
 from tessera.core.mig.placement import Pattern
 from tessera.core.planning.changes import Way
-from tessera.simulation.days.figures import MIXES
-from tessera.simulation.days.layouts import fitted
-from tessera.simulation.days.tasks import Demand
-from tessera.simulation.recuts.autopilot import Autopilot, limits_for
-from tessera.simulation.recuts.bounds import free_cutting, moving, no_mig
-from tessera.simulation.recuts.nos import Nos
-from tessera.simulation.recuts.outcome import Outcome
-from tessera.simulation.recuts.play import Idle, play
-from tessera.simulation.recuts.pool import Pool
-from tessera.simulation.recuts.static import best_static
 
 RUN: Final = "autopilot"
 SEEDS: Final = range(10)
@@ -218,13 +218,13 @@ def _figures(subject: str, case: Case, seed: int) -> dict[str, dict[str, float]]
 @cache
 def _code(subject: str) -> str:
     """The code that a subject's figures depend on, by its contents."""
-    top = Path(tessera.__file__).parent
-    files = [*(top / "simulation/days").glob("*.py"), *(top / "simulation/recuts").glob("*.py")]
-    files += [top / "core/mig/geometry.py", top / "core/mig/placement.py"]
+    package, players = Path(tessera.__file__).parent, Path(__file__).parent
+    files = [*(players / "days").glob("*.py"), *(players / "recuts").glob("*.py")]
+    files += [package / "core/mig/geometry.py", package / "core/mig/placement.py"]
     if subject in _BY_POLICY:
-        files += (top / "core/autopilot").glob("*.py")
+        files += (package / "core/autopilot").glob("*.py")
     else:
-        files.remove(top / "simulation/recuts/autopilot.py")
+        files.remove(players / "recuts/autopilot.py")
     return hashlib.sha256(b"".join(one.read_bytes() for one in sorted(files))).hexdigest()
 
 

@@ -8,12 +8,12 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from benchmarks.days.figures import MIXES
+from benchmarks.days.layouts import BALANCED, fitted, nodes_of
+from benchmarks.days.tasks import Demand
+from benchmarks.days.week import Pace, Variant, Week, play
 from benchmarks.results import Results
 from benchmarks.stage import Stage
-from tessera.simulation.days.figures import MIXES
-from tessera.simulation.days.layouts import BALANCED, fitted, nodes_of
-from tessera.simulation.days.tasks import Demand
-from tessera.simulation.days.week import Pace, Variant, Week, play
 
 RUN: Final = "worth"
 CARDS: Final = 16

@@ -2,7 +2,6 @@
 
 What belongs here: small stand-ins for the API server and the scheduler (`control_plane`), for the kubelet and the container
 runtime (`node`), and the stories that are played on them (`stories`). `cluster` puts the stand-ins together, with device plugins
-and DRA drivers; `embedded` runs the webhook and the controller beside them. These four are the production code unchanged. `days` is
-another cluster, without bytes and sockets: days of demand pass there in a second. What does not belong here: anything that Tessera
-does on a real cluster, and how a story is shown to a person.
+and DRA drivers; `embedded` runs the webhook and the controller beside them. These four are the production code unchanged. What does not
+belong here: anything that Tessera does on a real cluster, and how a story is shown to a person.
 """

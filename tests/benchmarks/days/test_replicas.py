@@ -1,12 +1,12 @@
 """Laws of fallback by what is free, over random schedules in simulated time."""
 
+from benchmarks.days.cluster import SCHEDULING
+from benchmarks.days.layouts import RESOURCES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.simulation.days.cluster import SCHEDULING
-from tessera.simulation.days.layouts import RESOURCES
+from tests.benchmarks.days.schedules import Job, delays, jobs, never_two_on_one, nodes, play
 from tests.examples import examples
-from tests.simulation.days.schedules import Job, delays, jobs, never_two_on_one, nodes, play
 
 
 @settings(max_examples=examples(100))

@@ -1,6 +1,7 @@
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.cluster import SCHEDULING, Cluster, Wanted
-from tessera.simulation.days.webhooks import NoWebhook
+from benchmarks.days.clock import Clock
+from benchmarks.days.cluster import SCHEDULING, Cluster, Wanted
+from benchmarks.days.webhooks import NoWebhook
+
 from tests.build import container, pod, resource
 
 SMALL = resource("1g.10gb")

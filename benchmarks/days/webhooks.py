@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from benchmarks.days.layouts import node_of
+from benchmarks.days.scheduler import Options
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Dra, FallbackPolicy, Policy
@@ -13,8 +15,6 @@ from tessera.core.kubernetes.edits import DropAmount, Edit, SetAmount, SetAnnota
 from tessera.core.kubernetes.pod import Container, Pod, needs
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.requests import alternatives
-from tessera.simulation.days.layouts import node_of
-from tessera.simulation.days.scheduler import Options
 
 Offered = Iterable[tuple[str, Mapping[str, int]]]
 BRIDGE: Final = Policy(FallbackPolicy(dra=Dra.FIRST_AVAILABLE))

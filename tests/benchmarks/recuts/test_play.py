@@ -1,13 +1,14 @@
 from math import inf
 
+from benchmarks.days.figures import MIXES
+from benchmarks.days.layouts import fitted
+from benchmarks.days.tasks import Demand, Task
+from benchmarks.recuts.autopilot import Autopilot, limits_for
+from benchmarks.recuts.nos import IDLE, WINDOW, Nos
+from benchmarks.recuts.play import CUTTING, Idle, play
+from benchmarks.recuts.pool import Pool, placed
+
 from tessera.core.planning.changes import Way
-from tessera.simulation.days.figures import MIXES
-from tessera.simulation.days.layouts import fitted
-from tessera.simulation.days.tasks import Demand, Task
-from tessera.simulation.recuts.autopilot import Autopilot, limits_for
-from tessera.simulation.recuts.nos import IDLE, WINDOW, Nos
-from tessera.simulation.recuts.play import CUTTING, Idle, play
-from tessera.simulation.recuts.pool import Pool, placed
 
 ONES = (7, 0, 0, 0)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from tessera.simulation.days.figures import DAY
-from tessera.simulation.days.tasks import SLICES, Task
+from benchmarks.days.figures import DAY
+from benchmarks.days.tasks import SLICES, Task
 
 DAYS: Final = 7
 AFTER: Final = 7 * DAY  # no task comes then: who waits may still start

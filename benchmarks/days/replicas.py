@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from itertools import cycle
 
+from benchmarks.days.clock import Clock
+from benchmarks.days.cluster import NAMESPACE, PodState
+from benchmarks.days.scheduler import Options
+from benchmarks.days.webhooks import Offered, Webhook
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.pods import BoundPod, Origin, Shape, ViewedPod, WaitingPod, usage_of
 from tessera.core.kubernetes.pod import Pod
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.cluster import NAMESPACE, PodState
-from tessera.simulation.days.scheduler import Options
-from tessera.simulation.days.webhooks import Offered, Webhook
 
 
 class Replica(Webhook):

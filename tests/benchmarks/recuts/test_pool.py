@@ -1,6 +1,8 @@
 from random import Random
 
 import pytest
+from benchmarks.days.layouts import CARDS_OF_A_NODE, PRODUCT, PROFILES
+from benchmarks.recuts.pool import SIZE_OF, Card, Pool, placed
 
 from tessera.core.devices.device import Card as RealCard
 from tessera.core.devices.device import Device, DeviceSet, Place, Span
@@ -8,8 +10,6 @@ from tessera.core.devices.preference import blocks_of, preferred
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, maximal_patterns
 from tessera.core.planning.changes import Way
-from tessera.simulation.days.layouts import CARDS_OF_A_NODE, PRODUCT, PROFILES
-from tessera.simulation.recuts.pool import SIZE_OF, Card, Pool, placed
 
 PATTERNS = maximal_patterns(PRODUCT, (), tuple(PROFILES.values()), (7, 3, 2, 1))
 ONES, HALVES = (7, 0, 0, 0), (0, 0, 2, 0)

@@ -3,6 +3,10 @@
 from collections.abc import Hashable
 from typing import Final
 
+from benchmarks.days.clock import Clock
+from benchmarks.days.cluster import Cluster, PodState
+from benchmarks.days.replicas import Replica
+from benchmarks.days.webhooks import Offered
 from tessera.controller.patience.judge import ViewJudge
 from tessera.controller.patience.plan import Eviction, Plan, counted, plan
 from tessera.controller.patience.reconciler import Pace
@@ -15,10 +19,6 @@ from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import Owner, PendingPod
 from tessera.kube import clock
 from tessera.kube.watch.resource import Key
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.cluster import Cluster, PodState
-from tessera.simulation.days.replicas import Replica
-from tessera.simulation.days.webhooks import Offered
 
 PACE: Final = Pace()
 

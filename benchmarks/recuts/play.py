@@ -6,13 +6,13 @@ from functools import partial
 from math import inf
 from typing import Final, Protocol
 
+from benchmarks.days.clock import Clock
+from benchmarks.days.figures import DAY
+from benchmarks.days.layouts import PROFILES
+from benchmarks.days.tasks import Task
+from benchmarks.recuts.outcome import Outcome
+from benchmarks.recuts.pool import Card, Pool
 from tessera.core.mig.placement import Instance
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.figures import DAY
-from tessera.simulation.days.layouts import PROFILES
-from tessera.simulation.days.tasks import Task
-from tessera.simulation.recuts.outcome import Outcome
-from tessera.simulation.recuts.pool import Card, Pool
 
 CUTTING: Final = 30.0  # seconds from the decision to cut a card until its new slices can be used
 Waiting = Mapping[int, Sequence[Task]]  # size → who waits, oldest first

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 from itertools import pairwise
 
+from benchmarks.days.layouts import PRODUCT, PROFILES
+from benchmarks.days.tasks import Task
+from benchmarks.recuts.outcome import AFTER, Outcome
 from tessera.core.mig.placement import maximal_patterns
 from tessera.core.planning.program import Found, Program
-from tessera.simulation.days.layouts import PRODUCT, PROFILES
-from tessera.simulation.days.tasks import Task
-from tessera.simulation.recuts.outcome import AFTER, Outcome
 from tessera.solver import highs
 
 Counts = tuple[int, ...]  # slices of each size, in the order of `PROFILES`

@@ -3,17 +3,17 @@ from itertools import product
 from random import Random
 
 import pytest
+from benchmarks.days.figures import MIXES
+from benchmarks.days.layouts import PRODUCT, PROFILES, fitted
+from benchmarks.days.tasks import Demand, Task
+from benchmarks.recuts.bounds import FreePool, free_cutting, no_mig
+from benchmarks.recuts.outcome import AFTER
+from benchmarks.recuts.play import Idle, play
+from benchmarks.recuts.pool import Card, Pool
+from benchmarks.recuts.static import best_counts, best_static, serve, waits_by_number
 
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, maximal_patterns
-from tessera.simulation.days.figures import MIXES
-from tessera.simulation.days.layouts import PRODUCT, PROFILES, fitted
-from tessera.simulation.days.tasks import Demand, Task
-from tessera.simulation.recuts.bounds import FreePool, free_cutting, no_mig
-from tessera.simulation.recuts.outcome import AFTER
-from tessera.simulation.recuts.play import Idle, play
-from tessera.simulation.recuts.pool import Card, Pool
-from tessera.simulation.recuts.static import best_counts, best_static, serve, waits_by_number
 
 PATTERNS = maximal_patterns(PRODUCT, (), tuple(PROFILES.values()), (7, 3, 2, 1))
 

@@ -2,14 +2,14 @@
 
 from functools import partial
 
+from benchmarks.days.cluster import SCHEDULING, Cluster
+from benchmarks.days.layouts import RESOURCES
+from benchmarks.days.patience import PACE, Patience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.simulation.days.cluster import SCHEDULING, Cluster
-from tessera.simulation.days.layouts import RESOURCES
-from tessera.simulation.days.patience import PACE, Patience
+from tests.benchmarks.days.schedules import POLICY, WAIT, Job, delays, jobs, never_two_on_one, nodes, play
 from tests.examples import examples
-from tests.simulation.days.schedules import POLICY, WAIT, Job, delays, jobs, never_two_on_one, nodes, play
 
 late = st.sampled_from([0.05, 8.0])  # how late the controller hears of things
 

@@ -1,5 +1,5 @@
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.scheduler import Binding, Scheduler
+from benchmarks.days.clock import Clock
+from benchmarks.days.scheduler import Binding, Scheduler
 
 
 def needs(**counts):

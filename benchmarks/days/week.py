@@ -7,18 +7,18 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
+from benchmarks.days.clock import Clock
+from benchmarks.days.cluster import NAMESPACE, Cluster, Wanted
+from benchmarks.days.figures import DAY
+from benchmarks.days.layouts import RESOURCES, SIZES
+from benchmarks.days.patience import Patience
+from benchmarks.days.replicas import Replica, Replicas
+from benchmarks.days.scheduler import Needs
+from benchmarks.days.tasks import Task
+from benchmarks.days.webhooks import BRIDGE, NoWebhook, Webhook
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.cluster import NAMESPACE, Cluster, Wanted
-from tessera.simulation.days.figures import DAY
-from tessera.simulation.days.layouts import RESOURCES, SIZES
-from tessera.simulation.days.patience import Patience
-from tessera.simulation.days.replicas import Replica, Replicas
-from tessera.simulation.days.scheduler import Needs
-from tessera.simulation.days.tasks import Task
-from tessera.simulation.days.webhooks import BRIDGE, NoWebhook, Webhook
 
 Offered = Sequence[tuple[str, Mapping[str, int]]]
 _AFTER: Final = 7 * DAY  # no task comes then: who waits for what exists gets it

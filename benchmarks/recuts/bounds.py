@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
+from benchmarks.days.layouts import PROFILES
+from benchmarks.days.tasks import SLICES, Task
+from benchmarks.recuts.outcome import AFTER, Outcome
+from benchmarks.recuts.play import Idle, play
+from benchmarks.recuts.pool import PLACES, SIZE_OF, Card, Pool
+from benchmarks.recuts.static import serve
 from tessera.core.mig.placement import Instance
 from tessera.core.planning.changes import Way
-from tessera.simulation.days.layouts import PROFILES
-from tessera.simulation.days.tasks import SLICES, Task
-from tessera.simulation.recuts.outcome import AFTER, Outcome
-from tessera.simulation.recuts.play import Idle, play
-from tessera.simulation.recuts.pool import PLACES, SIZE_OF, Card, Pool
-from tessera.simulation.recuts.static import serve
 
 _LARGEST: Final = max(PROFILES)
 

@@ -9,6 +9,10 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
+from benchmarks.days.cluster import NAMESPACE
+from benchmarks.days.layouts import CARDS_OF_A_NODE, PROFILES
+from benchmarks.recuts.play import Waiting
+from benchmarks.recuts.pool import Card, Pool
 from tessera.controller.layouts.auto import autopilot as controller
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.autopilot.values import Limits, Past, Want
@@ -18,10 +22,6 @@ from tessera.inventory.demand.wants import Situation
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.autopilot import write_past
 from tessera.protocol.mig.miglayout import MigLayout
-from tessera.simulation.days.cluster import NAMESPACE
-from tessera.simulation.days.layouts import CARDS_OF_A_NODE, PROFILES
-from tessera.simulation.recuts.play import Waiting
-from tessera.simulation.recuts.pool import Card, Pool
 
 SOON: Final = 10.0  # seconds between two looks at least
 LATER: Final = 30.0  # and at most, while somebody waits

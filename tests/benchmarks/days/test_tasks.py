@@ -2,9 +2,8 @@ from collections import Counter
 from statistics import mean, pvariance, quantiles
 
 import pytest
-
-from tessera.simulation.days.figures import DAY, DURATIONS, HOUR, LARGE, MIXES, SMALL, TRACE_RATE, swinging
-from tessera.simulation.days.tasks import SLICES, Demand
+from benchmarks.days.figures import DAY, DURATIONS, HOUR, LARGE, MIXES, SMALL, TRACE_RATE, swinging
+from benchmarks.days.tasks import SLICES, Demand
 
 
 def test_the_same_seed_makes_the_same_tasks():

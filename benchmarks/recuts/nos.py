@@ -12,10 +12,10 @@ from functools import lru_cache
 from math import inf
 from typing import Final
 
+from benchmarks.days.layouts import PRODUCT, PROFILES
+from benchmarks.recuts.play import Waiting
+from benchmarks.recuts.pool import SIZE_OF, Card, Pool
 from tessera.core.mig.placement import Instance, Wish, maximal_patterns, place_keeping
-from tessera.simulation.days.layouts import PRODUCT, PROFILES
-from tessera.simulation.recuts.play import Waiting
-from tessera.simulation.recuts.pool import SIZE_OF, Card, Pool
 
 WINDOW: Final = 60.0  # seconds from a batch's first pod
 IDLE: Final = 10.0  # seconds without another

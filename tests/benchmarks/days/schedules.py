@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
+from benchmarks.days.clock import Clock
+from benchmarks.days.cluster import NAMESPACE, Cluster, Wanted
+from benchmarks.days.layouts import RESOURCES
+from benchmarks.days.replicas import Replica, Replicas
 from hypothesis import strategies as st
 
 from tessera.core.admission.decision import decide
@@ -12,10 +16,6 @@ from tessera.core.admission.outcome import Allowed
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.cluster import NAMESPACE, Cluster, Wanted
-from tessera.simulation.days.layouts import RESOURCES
-from tessera.simulation.days.replicas import Replica, Replicas
 
 WAIT = 30.0  # the patience of all pods
 POLICY = Policy(FallbackPolicy(when=When.FULL, patience=WAIT))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
+from benchmarks.days.clock import Clock
+from benchmarks.days.scheduler import Key, Needs, Options, Scheduler
 from tessera.core.kubernetes.pod import Pod
-from tessera.simulation.days.clock import Clock
-from tessera.simulation.days.scheduler import Key, Needs, Options, Scheduler
 
 NAMESPACE: Final = "demand"
 SCHEDULING: Final = 0.02  # seconds from a pod's creation until the scheduler has tried it

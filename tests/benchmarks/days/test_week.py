@@ -1,12 +1,12 @@
 from math import inf
 
 import pytest
+from benchmarks.days.figures import MIXES
+from benchmarks.days.layouts import BALANCED, PRODUCT, PROFILES, RESOURCES, fitted, nodes_of
+from benchmarks.days.tasks import Demand, Task
+from benchmarks.days.week import Pace, Variant, play
 
 from tessera.core.mig.layout import CardLayout
-from tessera.simulation.days.figures import MIXES
-from tessera.simulation.days.layouts import BALANCED, PRODUCT, PROFILES, RESOURCES, fitted, nodes_of
-from tessera.simulation.days.tasks import Demand, Task
-from tessera.simulation.days.week import Pace, Variant, play
 
 CARDS = 8
 

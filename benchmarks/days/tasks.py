@@ -8,7 +8,7 @@ from math import inf, isinf
 from random import Random
 from typing import Final
 
-from tessera.simulation.days.figures import DAY, DISPERSION, DURATIONS, HOUR, HOURS, LARGE, Mix, MixAt
+from benchmarks.days.figures import DAY, DISPERSION, DURATIONS, HOUR, HOURS, LARGE, Mix, MixAt
 
 SLICES: Final = 7  # of a card
 
@@ -43,7 +43,7 @@ class Demand:
 
     def tasks(self, seed: int) -> list[Task]:
         """All tasks, by the moment at which they come."""
-        random = Random(seed)  # noqa: S311 - no secret
+        random = Random(seed)
         made = [(0.0, size, inf) for size in self._services()] + sorted(self._arrivals(random))
         return [Task(number, *one) for number, one in enumerate(made)]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from typing import Final
 
+from benchmarks.days.layouts import CARDS_OF_A_NODE, PRODUCT, PROFILES
 from tessera.core.autopilot.values import CardSupply
 from tessera.core.devices.preference import blocks_of
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, Pattern, Wish, every_place, place
 from tessera.core.planning.changes import Way
-from tessera.simulation.days.layouts import CARDS_OF_A_NODE, PRODUCT, PROFILES
 
 SIZE_OF: Final = {profile: size for size, profile in PROFILES.items()}
 _AT: Final = {  # size and first memory slice → the slice; there is one object for each, so they are compared by identity

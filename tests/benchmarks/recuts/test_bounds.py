@@ -1,7 +1,7 @@
 """What cutting cards could bring at best."""
 
-from tessera.simulation.days.tasks import Task
-from tessera.simulation.recuts.bounds import free_cutting, moving
+from benchmarks.days.tasks import Task
+from benchmarks.recuts.bounds import free_cutting, moving
 
 
 def test_a_place_that_is_kept() -> None:
