@@ -10,27 +10,14 @@ from typing import Any, Final, NoReturn
 
 from tessera.core.errors import TesseraError
 from tessera.dashboard.board import Board
-from tessera.diagnosis.evidence import Evidence
-from tessera.diagnosis.gather import (
-    PLUGINS,
-    devices_for_pods,
-    gather_cluster,
-    gather_dra,
-    gather_offers,
-    is_bridge_used,
-    plugins_by_node,
-    put_dra,
-    put_free,
-)
+from tessera.diagnosis.gather import observe_cluster, read_plugins
 from tessera.diagnosis.reading import Reader, read_controller, read_drivers
 from tessera.diagnosis.waiting import Cause, WaitingPods
 from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
 from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.resource import Key
-from tessera.protocol.kubernetes.pod import PodIn
 
 Ask = Callable[
     [Collection[Key]], Coroutine[Any, Any, Mapping[Key, str]]
@@ -78,24 +65,19 @@ def asking(client: Client, decides_by: PolicySource) -> Ask:
 
     async def ask(pods: Collection[Key]) -> dict[Key, str]:
         reader, policy = Reader(client), (await decides_by.read(client)).policy
-        inventory, found = await gather_cluster(
-            reader, policy.fallback, lambda use, _: not use.node and Key(use.namespace, use.name) in pods
+        seen = await observe_cluster(
+            reader,
+            policy.fallback,
+            SYSTEM_CLOCK,
+            wanted=lambda use, _: not use.node and Key(use.namespace, use.name) in pods,
         )
-        dra, now = await gather_dra(reader, inventory), SYSTEM_CLOCK.wall()
-        devices = await devices_for_pods(reader, dra, found)
-        plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        offers = await gather_offers(reader, inventory)
-        on = is_bridge_used(found, offers, policy)
+        bridge, nodes, dra = seen.is_bridge_used(policy), seen.inventory.capacity.values(), seen.dra
         presences = Presences(
-            controller=await read_controller(reader, decides_by.namespace, SYSTEM_CLOCK) if on else None,
-            drivers=await read_drivers(reader, inventory.capacity.values(), dra.slices, dra.claims, now),
+            controller=await read_controller(reader, decides_by.namespace, SYSTEM_CLOCK) if bridge else None,
+            drivers=await read_drivers(reader, nodes, dra.slices, dra.claims, seen.now),
         )
-        put_dra(offers, inventory, presences)
-        put_free(offers, reader, inventory, policy.fallback)
-        plugged, unseen = plugins_by_node(plugins), dict(reader.unseen)
-        seen = Evidence(now, inventory, offers, policy, devices, plugged, unseen, presences=presences)
-        judge = WaitingPods(seen)
-        reasons = {Key(one.pod.namespace, one.pod.name): judge.why(one) for one in found if one.waits}
+        judge = WaitingPods(seen.judged_by(reader, policy, presences, await read_plugins(reader)))
+        reasons = {Key(one.pod.namespace, one.pod.name): judge.why(one) for one in seen.pods if one.waits}
         return {
             pod: why.answer
             for pod, why in reasons.items()

@@ -4,16 +4,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.core.admission.policy import FallbackPolicy, Policy, is_bridge_on
+from tessera.core.admission.policy import FallbackPolicy, Policy, is_bridge_on, may_claim
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION as DRA_VERSION
+from tessera.core.kubernetes.node import Namespace
 from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.devices import SeenClaim, SeenDevices, devices_for, seen_claim
-from tessera.diagnosis.evidence import DiagnosisInventory, SeenPod, diagnosis_inventory
+from tessera.diagnosis.evidence import DiagnosisInventory, Evidence, SeenPod, diagnosis_inventory
 from tessera.diagnosis.nodes import request_of
 from tessera.diagnosis.reading import Reader
 from tessera.inventory.presence import Presences
+from tessera.kube.clock import Clock
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
@@ -47,8 +49,8 @@ def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
     return SeenPod(pod_of(one, namespace), one, raw)
 
 
-async def gather_cluster(
-    reader: Reader, policy: FallbackPolicy, wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False
+async def _gather_cluster(
+    reader: Reader, policy: FallbackPolicy, wanted: Callable[[PodUse, PodIn], bool]
 ) -> tuple[DiagnosisInventory, tuple[SeenPod, ...]]:
     """The nodes, and what pods hold and wait for; pods that are `wanted` as a whole. Where it matters by the policy, what is free."""
     inventory, pods = diagnosis_inventory(policy), list[SeenPod]()
@@ -91,7 +93,7 @@ class DraLists:
     claims: tuple[ClaimIn, ...] = ()
 
 
-async def gather_dra(reader: Reader, inventory: DiagnosisInventory) -> DraLists:
+async def _gather_dra(reader: Reader, inventory: DiagnosisInventory) -> DraLists:
     """What DRA offers, and what claims hold; the inventory takes it in, too."""
     found = DraLists(
         await reader.each(DEVICE_CLASSES.name, DEVICE_CLASSES.path, {}, decode_class),
@@ -103,7 +105,7 @@ async def gather_dra(reader: Reader, inventory: DiagnosisInventory) -> DraLists:
     return found
 
 
-async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod]) -> SeenDevices:
+async def _devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod]) -> SeenDevices:
     asking = [one for one in pods if one.waits]
     named = {(one.pod.namespace, name) for one in asking for name in one.state.claims.values() if name}
     claims: dict[tuple[str, str], SeenClaim | None] = {}
@@ -124,37 +126,93 @@ async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod
     return devices_for(claims, {name for one in asking for name in request_of(one.pod).gpus}, classes, slices)
 
 
-def plugins_by_node(pods: Iterable[PodIn]) -> dict[str, bool] | None:
-    """Whether the device plugin is ready, by node; None where it has no pods: it may run without."""
-    return {one.spec.node_name: one.ready for one in pods} or None
+async def _gather_offers(reader: Reader, inventory: DiagnosisInventory, only: str) -> Offers:
+    """What decisions are made by: nodes, namespaces and quotas; `only` those of one namespace if it is named."""
 
+    def read(raw: bytes) -> Namespace:
+        return namespace_of(objects.decode_any(raw))
 
-async def gather_offers(reader: Reader, inventory: DiagnosisInventory) -> Offers:
-    """What decisions in every namespace are made by: nodes, namespaces and quotas."""
-    namespaces = await reader.each(
-        "namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(objects.decode_any(raw))
-    )
+    if only:
+        own = await reader.get(f"namespace {only}", path_of("v1", "namespaces", name=only), read)
+        namespaces: tuple[Namespace, ...] = () if own is None else (own,)
+        field, path = "resourcequotas", path_of("v1", "resourcequotas", namespace=only)
+    else:
+        namespaces = await reader.each("namespaces", NAMESPACES.path, {}, read)
+        field, path = "quotas", RESOURCE_QUOTAS.path
     offers = Offers(inventory.capacity.values(), namespaces)
-    for quota in await reader.each(
-        "quotas", RESOURCE_QUOTAS.path, {}, lambda raw: quota_of(decode_quota(raw))
-    ):
+    for quota in await reader.each(field, path, {}, lambda raw: quota_of(decode_quota(raw), only)):
         offers.put_quota(quota)
     return offers
 
 
-def is_bridge_used(pods: Iterable[SeenPod], offers: Offers, policy: Policy) -> bool:
-    """Whether some request is a claim, or may become one."""
-    bridged = any(alternatives_of(one.pod) is not None for one in pods)
-    return bridged or is_bridge_on(offers.namespaces.values(), policy.fallback.dra)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedCluster:
+    """What a cluster has, before it is known which parts of Tessera are at work."""
+
+    now: float  # Unix time
+    inventory: DiagnosisInventory
+    pods: tuple[SeenPod, ...]  # that are asked about
+    dra: DraLists
+    devices: SeenDevices
+    offers: Offers
+
+    def is_bridge_used(self, policy: Policy, namespace: str = "") -> bool:
+        """Whether a pod's request is a claim, or requests of the namespace, or of any namespace, may become claims."""
+        if any(alternatives_of(one.pod) is not None for one in self.pods):
+            return True
+        namespaces, configured = self.offers.namespaces, policy.fallback.dra
+        if namespace:
+            return may_claim(namespaces.get(namespace), configured)
+        return is_bridge_on(namespaces.values(), configured)
+
+    def judged_by(
+        self, reader: Reader, policy: Policy, presences: Presences, plugins: Iterable[PodIn]
+    ) -> Evidence:
+        """The evidence. `plugins`: the device plugin's pods; without any, Tessera may run without the plugin.
+
+        Requests become claims only while the controller is at work. Decisions go by what is free if the policy wants
+        that and all pods could be read.
+        """
+        inventory, offers = self.inventory, self.offers
+        offers.put_classes(inventory.dra.pools.serving, inventory.dra.pools.classes)
+        offers.put_controller(presences.controller is None or presences.controller.at_work)
+        if inventory.viewed is not None and UNFINISHED_PODS.name not in reader.unseen:
+            pods = offers.follow_pods(policy.fallback.transient_taints)
+            pods.replace_pods(inventory.viewed.items(), 0.0)
+        return Evidence(
+            self.now,
+            inventory,
+            offers,
+            policy,
+            self.devices,
+            {one.spec.node_name: one.ready for one in plugins} or None,
+            dict(reader.unseen),
+            presences=presences,
+        )
 
 
-def put_free(offers: Offers, reader: Reader, inventory: DiagnosisInventory, policy: FallbackPolicy) -> None:
-    """Have decisions go by what is free where they should: by the pods, unless these could not be read."""
-    if inventory.viewed is not None and UNFINISHED_PODS.name not in reader.unseen:
-        offers.follow_pods(policy.transient_taints).replace_pods(inventory.viewed.items(), 0.0)
+async def observe_cluster(
+    reader: Reader,
+    policy: FallbackPolicy,
+    clock: Clock,
+    *,
+    wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False,
+    pod: SeenPod | None = None,
+    namespace: str = "",
+) -> ObservedCluster:
+    """Read everything once. Asked about are the pods that are `wanted`, and this `pod`; quotas matter in `namespace`, or in all."""
+    inventory, found = await _gather_cluster(reader, policy, wanted)
+    dra, pods = await _gather_dra(reader, inventory), (pod, *found) if pod is not None else found
+    return ObservedCluster(
+        now=clock.wall(),
+        inventory=inventory,
+        pods=pods,
+        dra=dra,
+        devices=await _devices_for_pods(reader, dra, pods),
+        offers=await _gather_offers(reader, inventory, namespace),
+    )
 
 
-def put_dra(offers: Offers, inventory: DiagnosisInventory, presences: Presences) -> None:
-    """Have decisions go by the classes that there are, and by the controller: requests become claims only while it is at work."""
-    offers.put_classes(inventory.dra.pools.serving, inventory.dra.pools.classes)
-    offers.put_controller(presences.controller is None or presences.controller.at_work)
+async def read_plugins(reader: Reader) -> tuple[PodIn, ...]:
+    """The device plugin's pods."""
+    return await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)

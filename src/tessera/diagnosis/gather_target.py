@@ -5,20 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.policy import may_claim
-from tessera.core.admission.view.offers import Offers
-from tessera.core.requests.asking import alternatives_of
-from tessera.diagnosis.evidence import DiagnosisInventory, Evidence, SeenPod, SeenWorkload, Target
-from tessera.diagnosis.gather import (
-    PLUGINS,
-    devices_for_pods,
-    gather_cluster,
-    gather_dra,
-    plugins_by_node,
-    put_dra,
-    put_free,
-    seen_pod,
-)
+from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, Target
+from tessera.diagnosis.gather import observe_cluster, read_plugins, seen_pod
 from tessera.diagnosis.patience.history import CONFIG_MAP, History
 from tessera.diagnosis.patience.jobs import Job
 from tessera.diagnosis.reading import Reader, read_controller, read_drivers, read_webhook
@@ -33,7 +21,6 @@ from tessera.kube.watch.resource import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURC
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
-from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 from tessera.protocol.kubernetes.workloads import template_of
 
@@ -72,39 +59,28 @@ class Gatherer:
             events = await self._events("Pod", pod.state.metadata.name, pod.state.metadata.uid)
             pod = replace(pod, events=events)
         reader, used = self._reader, await self._decides_by.read(self._client)
-        inventory, _ = await gather_cluster(reader, used.policy.fallback)
-        dra = await gather_dra(reader, inventory)
-        now = self._clock.wall()
-        nodes, pods = inventory.capacity.values(), [pod] if pod else []
-        drivers = await read_drivers(reader, nodes, dra.slices, dra.claims, now)
-        devices = await devices_for_pods(reader, dra, pods)
-        plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        offers, patient = await self._offers(inventory), used.policy.fallback.patience is not None
-        installed = self._decides_by.namespace, self._decides_by.name
-        bridged = pod is not None and alternatives_of(pod.pod) is not None
-        on = bridged or may_claim(offers.namespaces.get(self._namespace), used.policy.fallback.dra)
-        if not (on or any(one.state.claims for one in pods)):  # without DRA all else still stands
-            for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
-                reader.unseen.pop(resource.name, None)
+        policy, (installed, name) = used.policy, (self._decides_by.namespace, self._decides_by.name)
+        seen = await observe_cluster(reader, policy.fallback, self._clock, pod=pod, namespace=self._namespace)
+        nodes, dra = seen.inventory.capacity.values(), seen.dra
+        bridge, patient = seen.is_bridge_used(policy, self._namespace), policy.fallback.patience is not None
         presences = Presences(
-            await read_webhook(reader, *installed),
-            await read_controller(reader, installed[0], self._clock) if on else None,
-            drivers,
-            await read_controller(reader, installed[0], self._clock, PATIENCE) if patient else None,
+            await read_webhook(reader, installed, name),
+            await read_controller(reader, installed, self._clock) if bridge else None,
+            await read_drivers(reader, nodes, dra.slices, dra.claims, seen.now),
+            await read_controller(reader, installed, self._clock, PATIENCE) if patient else None,
         )
-        put_dra(offers, inventory, presences)
-        put_free(offers, reader, inventory, used.policy.fallback)
+        evidence = seen.judged_by(reader, policy, presences, await read_plugins(reader))
         history = None
         if patient and pod is not None and pod.waits:
-            history = await self._history(installed[0])
+            history = await self._history(installed)
             pod = replace(pod, job=await self._job(pod.state))
         unseen = {**reader.unseen, **reader.left_out()}
+        if not (bridge or (pod is not None and pod.state.claims)):  # without DRA all else still stands
+            for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
+                unseen.pop(resource.name, None)
         if used.missing:
             unseen[CONFIGURATION] = used.missing
-        plugged, told = plugins_by_node(plugins), str(used)
-        evidence = Evidence(
-            now, inventory, offers, used.policy, devices, plugged, unseen, told, presences, history
-        )
+        evidence = replace(evidence, unseen=unseen, decided_with=str(used), history=history)
         return evidence, Target(pod, workload)
 
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, SeenPod | None]:
@@ -156,20 +132,6 @@ class Gatherer:
         path = path_of("batch/v1", "jobs", namespace=namespace, name=owner.name)
         found = await self._reader.get(f"Job {namespace}/{owner.name}", path, Job.read)
         return found if found and found.uid == owner.uid else None
-
-    async def _offers(self, inventory: DiagnosisInventory) -> Offers:
-        """What decisions are made by: nodes, the namespace, and its quotas."""
-        offers = Offers(inventory.capacity.values())
-        space, reader = self._namespace, self._reader
-        path = path_of("v1", "namespaces", name=space)
-        if (own := await reader.get(f"namespace {space}", path, objects.decode_any)) is not None:
-            offers.put_namespace(namespace_of(own))
-        path = path_of("v1", "resourcequotas", namespace=space)
-        for quota in await reader.each(
-            "resourcequotas", path, {}, lambda raw: quota_of(decode_quota(raw), space)
-        ):
-            offers.put_quota(quota)
-        return offers
 
 
 def _progress(one: SeenPod) -> tuple[int, str]:

@@ -12,19 +12,7 @@ import msgspec
 from tessera.core.admission.policy import Policy
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
-from tessera.diagnosis.evidence import DiagnosisInventory, Evidence
-from tessera.diagnosis.gather import (
-    PLUGINS,
-    DraLists,
-    devices_for_pods,
-    gather_cluster,
-    gather_dra,
-    gather_offers,
-    is_bridge_used,
-    plugins_by_node,
-    put_dra,
-    put_free,
-)
+from tessera.diagnosis.gather import PLUGINS, ObservedCluster, observe_cluster
 from tessera.diagnosis.reading import Reader, read_controller
 from tessera.doctor.failed_creates import failed_creates
 from tessera.doctor.observations import DynamicAllocation, Names, Observations, SchedulerPod
@@ -74,34 +62,28 @@ class Observer:
         with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
             policy = configuration.parse(config or "").policy
         fallback = policy.fallback
-        inventory, pods = await gather_cluster(
-            reader, fallback, lambda use, pod: not use.node or pod.has_claims
+        seen = await observe_cluster(
+            reader, fallback, self._clock, wanted=lambda use, pod: not use.node or pod.has_claims
         )
-        lists = await gather_dra(reader, inventory)
-        offers = await gather_offers(reader, inventory)
-        devices, dra = await devices_for_pods(reader, lists, pods), await self._dra(inventory, lists)
-        now, configured = self._clock.wall(), path_of(*_CONFIGURATIONS, name=names.configuration)
-        bridge, nodes = is_bridge_used(pods, offers, policy), inventory.capacity.values()
-        slices = None if RESOURCE_SLICES.name in reader.unseen else lists.slices
+        dra, configured = await self._dra(seen), path_of(*_CONFIGURATIONS, name=names.configuration)
+        bridge, nodes = seen.is_bridge_used(policy), seen.inventory.capacity.values()
+        slices = None if RESOURCE_SLICES.name in reader.unseen else dra.slices
         driver_pods = None if {"drivers", "driver_pods"} & reader.unseen.keys() else dra.driver_pods
         presences = Presences(
             webhook_of(deployment) if deployment else None,
             await read_controller(reader, names.namespace, self._clock) if bridge else None,
-            drivers_of(nodes, slices, lists.claims, driver_pods, installed=bool(dra.drivers), now=now),
+            drivers_of(nodes, slices, dra.claims, driver_pods, installed=bool(dra.drivers), now=seen.now),
             await read_controller(reader, names.namespace, self._clock, PATIENCE)
             if fallback.patience
             else None,
         )
-        put_dra(offers, inventory, presences)
-        put_free(offers, reader, inventory, fallback)
-        plugged, missed = plugins_by_node(plugin_pods), dict(reader.unseen)
-        cluster = Evidence(now, inventory, offers, policy, devices, plugged, missed, presences=presences)
+        cluster = seen.judged_by(reader, policy, presences, plugin_pods)
         trial = None
         with reader.reading("trial"):
             trial = await tried(self._client, names.try_namespace)
         return Observations(
             names=names,
-            now=now,
+            now=seen.now,
             version=version,
             configuration=await reader.one("configuration", WebhookConfiguration, configured),
             deployment=deployment,
@@ -123,8 +105,8 @@ class Observer:
             config=config,
             trial=trial,
             cluster=cluster,
-            namespaces=tuple(offers.namespaces.values()),
-            pods=pods,
+            namespaces=tuple(seen.offers.namespaces.values()),
+            pods=seen.pods,
             refusals=await failed_creates(reader),
             plugins=plugins,
             plugin_pods=plugin_pods,
@@ -179,8 +161,9 @@ class Observer:
 
     # Dynamic resource allocation
 
-    async def _dra(self, inventory: DiagnosisInventory, lists: DraLists) -> DynamicAllocation:
+    async def _dra(self, seen: ObservedCluster) -> DynamicAllocation:
         """Which drivers offer devices, in which classes, and how the scheduler chooses among nodes."""
+        inventory, lists = seen.inventory, seen.dra
         drivers, driver_pods = await self._daemon_sets("drivers", "driver_pods", DRIVERS)
         path = path_of(API_VERSION, "resourceclaimtemplates")
         templates = await self._reader.all("templates", ClaimTemplateIn, path)
