@@ -17,15 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from e2e import bridge, dra, layouts
 from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, Object, cgroups, pods_path, program
-from e2e.cluster.pki import Authority
+from e2e.cluster.pki import Authority, make_certificate
 from e2e.cluster.ports import free_port
 from e2e.cluster.processes import until
 from e2e.command import Running, account_kubeconfig
@@ -195,21 +191,8 @@ def test_webhook_is_misled(cluster_with_node: ClusterWithNode, tmp_path: Path) -
 
 def _write_certificate(stem: Path, *, ends_in: dt.timedelta) -> None:
     """A certificate and its key, signed by itself, in place of those that are there."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + ends_in)
-        .sign(key, hashes.SHA256())
-    )
-    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    stem.with_suffix(".key").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
-    stem.with_suffix(".crt").write_bytes(certificate.public_bytes(pem))
+    now = dt.datetime.now(dt.UTC)
+    make_certificate("webhook", begins=now - dt.timedelta(days=1), ends=now + ends_in).write(stem)
 
 
 class Blind(Webhook):

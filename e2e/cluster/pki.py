@@ -1,4 +1,4 @@
-"""A certificate authority of the cluster's own, and the certificates of everyone who talks in it."""
+"""Keys and certificates: the authority of a cluster, and everyone's pair. Tests that need no cluster make theirs here too."""
 
 import datetime as dt
 import ipaddress
@@ -14,8 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _LIFETIME = dt.timedelta(days=7)  # longer than any cluster of ours lives
 _BACKDATED = dt.timedelta(minutes=5)  # for clocks that step back while a machine boots
 
-# Strict verification (Python 3.13's default) wants an authority to say that it is one, and key identifiers throughout.
-_CA_USAGE = x509.KeyUsage(
+_AUTHORITY_USAGE = x509.KeyUsage(
     key_cert_sign=True,
     crl_sign=True,
     digital_signature=True,
@@ -29,11 +28,73 @@ _CA_USAGE = x509.KeyUsage(
 
 
 @dataclass(frozen=True, slots=True)
+class PemPair:
+    """A certificate and its private key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def write(self, stem: Path) -> "KeyPair":
+        """Write both into files with the endings `.crt` and `.key`."""
+        files = KeyPair(stem.with_name(f"{stem.name}.crt"), stem.with_name(f"{stem.name}.key"))
+        files.certificate.write_bytes(self.certificate)
+        files.key.write_bytes(self.key)
+        return files
+
+
+@dataclass(frozen=True, slots=True)
 class KeyPair:
     """Files: a certificate and its private key."""
 
     certificate: Path
     key: Path
+
+
+def make_certificate(
+    name: str,
+    *,
+    issuer: PemPair | None = None,
+    group: str = "",
+    hosts: Iterable[str] = (),
+    begins: dt.datetime | None = None,
+    ends: dt.datetime | None = None,
+    is_authority: bool = False,
+    strict: bool = False,
+) -> PemPair:
+    """Make a certificate for a user (common name, group) and for the hosts it serves as. Without an issuer it signs itself.
+
+    Strict verification, Python 3.13's default, accepts only what is made with `strict`: an authority says that it is
+    one, and key identifiers are everywhere.
+    """
+    now, key = dt.datetime.now(dt.UTC), ec.generate_private_key(ec.SECP256R1())
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)] if group else []
+    subject = x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer_name, issuer_key = (subject, key) if issuer is None else _load(issuer)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer_name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins or now - _BACKDATED)
+        .not_valid_after(ends or now + _LIFETIME)
+    )
+    if strict:
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        issuer_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+        builder = builder.add_extension(identifier, critical=False)
+        builder = builder.add_extension(issuer_identifier, critical=False)
+    if is_authority:
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    if strict and is_authority:
+        builder = builder.add_extension(_AUTHORITY_USAGE, critical=True)
+    elif strict:
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    if names := [_general_name(host) for host in hosts]:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    certificate = builder.sign(issuer_key, hashes.SHA256())
+    return PemPair(certificate.public_bytes(serialization.Encoding.PEM), _encode(key))
 
 
 class Authority:
@@ -42,61 +103,33 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
         self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tessera-e2e")])
-        builder = self._builder(self._name, self._key)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        builder = builder.add_extension(_CA_USAGE, critical=True)
-        self.files = self._write("ca", builder.sign(self._key, hashes.SHA256()), self._key)
+        self._pair = make_certificate("tessera-e2e", is_authority=True, strict=True)
+        self.files = self._pair.write(folder / "ca")
 
     def issue(self, file: str, common_name: str, *, group: str = "", hosts: Iterable[str] = ()) -> KeyPair:
         """A certificate for a user (common name, group) and for the hosts it serves as."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
-        if group:
-            attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
-        builder = self._builder(x509.Name(attributes), key)
-        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        if names := [_general_name(host) for host in hosts]:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return self._write(file, builder.sign(self._key, hashes.SHA256()), key)
+        pair = make_certificate(common_name, issuer=self._pair, group=group, hosts=hosts, strict=True)
+        return pair.write(self._folder / file)
 
     def signing_key(self, file: str) -> Path:
         """A bare private key: what service account tokens are signed with."""
-        return self._write_key(file, ec.generate_private_key(ec.SECP256R1()))
-
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = dt.datetime.now(dt.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _BACKDATED)
-            .not_valid_after(now + _LIFETIME)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
-        )
-
-    def _write(self, file: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
-        path = self._folder / f"{file}.crt"
-        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        return KeyPair(path, self._write_key(file, key))
-
-    def _write_key(self, file: str, key: ec.EllipticCurvePrivateKey) -> Path:
         path = self._folder / f"{file}.key"
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.TraditionalOpenSSL,  # the one from which Kubernetes reads public keys too
-                serialization.NoEncryption(),
-            )
-        )
+        path.write_bytes(_encode(ec.generate_private_key(ec.SECP256R1())))
         return path
+
+
+def _load(pair: PemPair) -> tuple[x509.Name, ec.EllipticCurvePrivateKey]:
+    key = serialization.load_pem_private_key(pair.key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return x509.load_pem_x509_certificate(pair.certificate).subject, key
+
+
+def _encode(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,  # the one from which Kubernetes reads public keys too
+        serialization.NoEncryption(),
+    )
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from e2e.cluster.pki import PemPair
 
 from tessera.cli.app import run
 from tessera.kube.rest.client import Client as KubeClient
@@ -27,7 +28,7 @@ from tessera.simulation.control_plane.kinds import (
     NODES,
     SECRETS,
 )
-from tests.webhook.support import PAIR, Client, LoopThread, Pair, make_pair
+from tests.webhook.support import PAIR, Client, LoopThread, make_pair
 from tests.webhook.test_mutate import review
 
 DEADLINE = 20.0
@@ -387,7 +388,7 @@ def test_fault_32_certs_show_a_given_certificate(stage, capsys):
         "and Secret gpu-webhook/mine holds no certificate for it\n"
     )
 
-    def given(pair: Pair, bundle: bytes) -> tuple[int, str]:
+    def given(pair: PemPair, bundle: bytes) -> tuple[int, str]:
         secret = {
             "metadata": {"name": "mine"},
             "data": {"tls.crt": base64.b64encode(pair.certificate).decode()},
@@ -412,7 +413,8 @@ def test_fault_32_certs_show_a_given_certificate(stage, capsys):
     assert (code, line.split()[4:]) == (0, ["yes"])
     code, line = given(PAIR, ended.certificate)
     assert (code, line.split()[4:]) == (1, ["no"])
-    beside = Pair(PAIR.certificate + ended.certificate, PAIR.key)  # one that is trusted, and signed nothing
+    # next to the pair stands a certificate that is trusted, and signed nothing
+    beside = PemPair(PAIR.certificate + ended.certificate, PAIR.key)
     code, line = given(beside, ended.certificate)
     assert (code, line.split()[4:]) == (1, ["no"])
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import datetime as dt
-import ipaddress
 import socket
 import ssl
 import threading
@@ -12,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import uvloop
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from e2e.cluster.pki import PemPair, make_certificate
 
 from tessera.serving.address import Address
 from tessera.webhook.certificates.served import ServedCertificate, server_context
@@ -25,46 +22,14 @@ T = TypeVar("T")
 DEADLINE = 20.0  # seconds after which a test that waits has failed
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A self-signed certificate and its key, PEM."""
-
-    certificate: bytes
-    key: bytes
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        return server_context(self.certificate, self.key)
+def make_pair(name: str = "localhost", days: int = 30) -> PemPair:
+    """Make a self-signed certificate that ends after this number of days."""
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    return make_certificate(name, hosts=(name, "127.0.0.1"), ends=ends)
 
 
-def make_pair(name: str = "localhost", days: int = 30) -> Pair:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=days))
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-            ),
-            critical=False,
-        )
-        .sign(key, hashes.SHA256())
-    )
-    return Pair(
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
+def context_of(pair: PemPair) -> ssl.SSLContext:
+    return server_context(pair.certificate, pair.key)
 
 
 PAIR = make_pair()
@@ -102,7 +67,7 @@ class Live:
         tls: bool = True,
     ) -> None:
         self.faults: list[Exception] = []
-        self.served = served or ServedCertificate(PAIR.context)
+        self.served = served or ServedCertificate(context_of(PAIR))
         self.tls = tls
         self.listener = Listener(
             routes or {b"/mutate": Route(echo, b"POST", json=True), b"/livez": Route(lambda _: LIVE)},

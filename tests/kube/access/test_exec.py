@@ -9,7 +9,7 @@ import uvloop
 from tessera.kube.errors import CredentialsFailed
 from tessera.kube.rest.client import Client
 from tests.kube.apiserver import MisbehavingApiServer
-from tests.kube.certificates import Authority
+from tests.kube.certificates import PlainAuthority
 from tests.kube.plugin import Plugin
 
 
@@ -63,7 +63,7 @@ async def test_exec_plugin_expiry(tmp_path):
 
 async def test_exec_plugin_with_certificate(tmp_path):
     """A plugin may hand out a client certificate."""
-    authority = Authority()
+    authority = PlainAuthority()
     tls = authority.server_context(tmp_path, clients=True)
     async with await MisbehavingApiServer().start(tls=tls) as server:
         server.tokens = set()

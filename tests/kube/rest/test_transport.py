@@ -15,7 +15,7 @@ from tessera.kube.access.credentials import StoredCredentials
 from tessera.kube.errors import ApiError, CredentialsFailed, Unreachable
 from tessera.kube.rest.client import Client
 from tests.kube.apiserver import MisbehavingApiServer
-from tests.kube.certificates import Authority
+from tests.kube.certificates import PlainAuthority
 from tests.kube.plugin import Plugin
 from tests.kube.proxy import LittleProxy
 
@@ -23,11 +23,11 @@ from tests.kube.proxy import LittleProxy
 @pytest.fixture(scope="module")
 def authority():
     """One authority for all tests here."""
-    return Authority()
+    return PlainAuthority()
 
 
 async def serve(
-    authority: Authority, folder: Path, *hosts: str, clients: bool = False
+    authority: PlainAuthority, folder: Path, *hosts: str, clients: bool = False
 ) -> MisbehavingApiServer:
     tls = authority.server_context(folder, *hosts, clients=clients)
     return await MisbehavingApiServer().start(tls=tls)
@@ -43,7 +43,7 @@ async def test_tls(authority, tmp_path):
         async with Client(Cluster(endpoint_of(server), Tls(ca=authority.pem))) as client:
             await client.get("/version")
         for tls, message in [
-            (Tls(ca=Authority("other").pem), "the certificate of .* is not trusted: "),
+            (Tls(ca=PlainAuthority("other").pem), "the certificate of .* is not trusted: "),
             (Tls(), "the certificate of .* is not trusted: "),
         ]:
             async with Client(Cluster(endpoint_of(server), tls)) as client:
@@ -138,7 +138,7 @@ async def test_in_cluster_with_renewed_token_and_authority(authority, tmp_path):
     """In a pod, the token and the authority are read again when they change: a token that expired is no failure."""
     async with await serve(authority, tmp_path) as server:
         (tmp_path / "token").write_text("one")
-        (tmp_path / "ca.crt").write_bytes(Authority("old").pem + authority.pem)
+        (tmp_path / "ca.crt").write_bytes(PlainAuthority("old").pem + authority.pem)
         endpoint = endpoint_of(server)
         environ = {"KUBERNETES_SERVICE_HOST": endpoint.host, "KUBERNETES_SERVICE_PORT": str(endpoint.port)}
         server.tokens = {"one"}
@@ -238,7 +238,7 @@ async def test_proxy_with_tls(authority, tmp_path, monkeypatch):
     """A proxy that is itself spoken to by TLS: the tunnel's TLS goes inside."""
     (tmp_path / "ca.pem").write_bytes(authority.pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))  # the machine's authorities, for the proxy
-    inner = Authority("inner")
+    inner = PlainAuthority("inner")
     async with await serve(inner, tmp_path, "api.cluster.test") as server:
         outer = authority.server_context(tmp_path, "localhost")
         async with LittleProxy(

@@ -16,9 +16,9 @@ from tessera.simulation.control_plane.admission import Webhooks
 from tessera.simulation.control_plane.apiserver import Target
 from tessera.simulation.control_plane.kinds import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from tessera.simulation.control_plane.store import StatusError, Store
-from tests.kube.certificates import Authority
+from tests.kube.certificates import PlainAuthority
 
-AUTHORITY = Authority()
+AUTHORITY = PlainAuthority()
 SERVICE = ("gpu", "hook")
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
 
@@ -134,7 +134,7 @@ async def test_who_is_called(tmp_path, selection, called):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"authority": Authority("other")}, "TLS|certificate"),
+        ({"authority": PlainAuthority("other")}, "TLS|certificate"),
         ({"name": "other.gpu.svc"}, "TLS|certificate"),
     ],
 )

@@ -7,6 +7,7 @@ import ssl
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from e2e.cluster.pki import PemPair
 
 from tessera.serving.metrics import exposition
 from tessera.serving.reload import Followed
@@ -14,7 +15,7 @@ from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.served import InvalidCertificate, ServedCertificate, server_context
 from tessera.webhook.certificates.signer import Signer
 from tests.webhook.certificates.authorities import JumpingClock, ask
-from tests.webhook.support import PAIR, Client, Live, Pair, make_pair
+from tests.webhook.support import PAIR, Client, Live, context_of, make_pair
 
 ENCRYPTED = serialization.load_pem_private_key(PAIR.key, None).private_bytes(
     serialization.Encoding.PEM,
@@ -69,7 +70,7 @@ def test_swap():
     """New connections get the new certificate, with and without SNI; open ones stay."""
     other = make_pair()
     with Live() as live, Client(live.port, trust=PAIR.certificate) as old:
-        live.served.change(other.context)
+        live.served.change(context_of(other))
         with Client(live.port, trust=other.certificate) as new:
             assert new.post(b"new").body == b"new"
         assert old.post(b"old").body == b"old"
@@ -104,7 +105,7 @@ def test_fault_13_mismatch_on_disk(tmp_path):
     """A pair that does not match changes nothing, is reported and shows; the next good pair is served."""
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
-    def write(pair: Pair) -> None:
+    def write(pair: PemPair) -> None:
         certificate.write_bytes(pair.certificate)
         key.write_bytes(pair.key)
 
@@ -139,7 +140,7 @@ def test_fault_32_given_certificate_ends(tmp_path):
     """A pair in files that has ended: not ready, log and metric say so with the date; a new pair is served and all is well."""
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
-    def write(pair: Pair) -> None:
+    def write(pair: PemPair) -> None:
         certificate.write_bytes(pair.certificate)
         key.write_bytes(pair.key)
 

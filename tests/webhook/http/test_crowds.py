@@ -14,7 +14,7 @@ from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import MIB, Limits, Response, Route
 from tests.webhook.http.test_header_cache import LOOP, Paper, make
-from tests.webhook.support import DEADLINE, PAIR, Live, echo, make_pair, request
+from tests.webhook.support import DEADLINE, PAIR, Live, context_of, echo, make_pair, request
 
 
 class From(Paper):
@@ -233,14 +233,14 @@ def test_clients_must_show_a_certificate():
     """With `--client-ca` only clients with a certificate of that authority are served, also after a new certificate."""
     client, stranger = make_pair("api-server"), make_pair("somebody")
     served = ServedCertificate(clients=client.certificate.decode())
-    served.change(PAIR.context)
+    served.change(context_of(PAIR))
     with Live({b"/mutate": Route(echo, b"POST", json=True)}, served=served) as live:
         for shown, answered in ((client, True), (stranger, False), (None, False)):
             context = _anonymous()
             if shown is not None:
                 show(context, shown.certificate + shown.key)
             assert asks_with(context, live.port) is answered
-        served.change(PAIR.context)
+        served.change(context_of(PAIR))
         assert not asks_with(_anonymous(), live.port)
 
 
