@@ -22,9 +22,7 @@ from tessera.node.files import put
 from tessera.node.polling import NotPublished
 from tessera.protocol.mig import documents as mig
 
-log = logging.getLogger(
-    "tessera.node.sources.simulated.layout"
-)  # as logs have named it since only simulated cards were cut
+log = logging.getLogger(__name__)
 
 _MOST_REASON: Final = 1024  # characters: an annotation is read by people
 _ON_DEMAND: Final = (

@@ -32,9 +32,7 @@ from tessera.protocol.mig.nodes import (
     stale_labels,
 )
 
-log = logging.getLogger(
-    "tessera.node.sources.simulated.node_link"
-)  # as logs have named it since only simulated cards were cut
+log = logging.getLogger(__name__)
 
 _DISCOVERY: Final = "nvidia.com/gfd.timestamp"  # the label that it writes beside all others
 _RETRY: Final = (1.0, 30.0)  # seconds, doubling from the first to the second
