@@ -429,39 +429,87 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
 
 
 def test_what_the_controller_may_write_to_nodes(control_plane: Client, installed: Path, pool: str) -> None:
-    """A policy limits its right to patch nodes to cordons, its annotations, layouts, and what mig-manager left paused."""
-    node = f"{pool}-00"
+    """Policies limit its right to patch nodes to what a rollout writes, while the node carries the rollout's record: cordons of nodes with GPUs,
+    layouts, its own two annotations, and what mig-manager left paused."""
+    node, without_gpus = f"{pool}-00", f"{pool}-without-gpus"
     cluster, config = control_plane, f"--kubeconfig={installed / 'kubeconfig-of-the-controller'}"
     cluster.kubectl("label", "node", node, "nvidia.com/gpu.deploy.device-plugin=paused-for-mig-change")
+    plain_node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": without_gpus}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(plain_node))
 
-    def patched(patch: Object) -> str:
+    def patched(patch: Object, name: str = node) -> str:
         done = cluster.try_kubectl(
-            config, "patch", "node", node, "--type=merge", "--patch", json.dumps(patch)
+            config, "patch", "node", name, "--type=merge", "--patch", json.dumps(patch)
         )
         return done.stderr if done.returncode else ""
 
     def metadata(**sections: Any) -> Object:
         return {"metadata": sections}
 
+    begins, ends = metadata(annotations={ROLLOUT: "{}"}), metadata(annotations={ROLLOUT: None})
+    cordons, uncordons = {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}
+    outside = "only while the node carries tessera.dev/rollout"
     # a new policy takes a moment
     cluster.wait(lambda: patched(metadata(labels={"other": "x"})), what="the policy in force")
+    for bad, complaint in (
+        (cordons, "only a node with GPUs that carries tessera.dev/rollout"),
+        (metadata(annotations={"run.ai/mig.config": "x"}), outside),
+        (metadata(labels={"nvidia.com/mig.config": "all-disabled"}), outside),
+        (metadata(labels={"nvidia.com/gpu.deploy.device-plugin": "true"}), outside),
+    ):
+        assert complaint in patched(bad), bad
+    assert "only a node with GPUs" in patched({**begins, **cordons}, without_gpus)
     for good in (
-        {"spec": {"unschedulable": True}},
-        {"spec": {"unschedulable": None}},
+        {**begins, **cordons},
+        {**ends, **uncordons},
         metadata(annotations={ROLLOUT: "{}", "run.ai/mig.config": "x"}),
-        metadata(annotations={ROLLOUT: None}),
         metadata(labels={"nvidia.com/mig.config": "x", "nvidia.com/mig.config.state": None}),
         metadata(labels={"nvidia.com/gpu.deploy.device-plugin": "true"}),
+        metadata(annotations={ROLLOUT: None, RESULT: "{}"}),
+        metadata(annotations={RESULT: None}),
+        begins,
     ):
         assert patched(good) == "", good
     taint = {"key": "x", "effect": "NoSchedule"}
+    annotations_complaint = "only run.ai/mig.config, tessera.dev/rollout and tessera.dev/rollout-result"
     for bad, complaint in (
         ({"spec": {"taints": [taint]}}, "only unschedulable"),
         ({"spec": {"providerID": "x"}}, "only unschedulable"),
-        (metadata(annotations={"other": "x"}), "only run.ai/mig.config and tessera.dev/"),
+        (metadata(annotations={"other": "x"}), annotations_complaint),
+        (metadata(annotations={"tessera.dev/devices-in-use": "x"}), annotations_complaint),
         (metadata(labels={"pool": None}), "only nvidia.com/mig.config"),
         (metadata(labels={"pool": "other"}), "only nvidia.com/mig.config"),
         (metadata(labels={"nvidia.com/gpu.deploy.device-plugin": "false"}), "only nvidia.com/mig.config"),
         (metadata(finalizers=["example.com/x"]), "neither status, finalizers nor owners"),
     ):
         assert complaint in patched(bad), bad
+    cluster.kubectl("delete", "node", without_gpus)
+
+
+def test_which_pods_the_controller_may_evict(control_plane: Client, installed: Path, pool: str) -> None:
+    """A policy limits its right to evict: to the pod that it has seen, and to namespaces whose pods the webhook sees."""
+    cluster, config = control_plane, f"--kubeconfig={installed / 'kubeconfig-of-the-controller'}"
+    for namespace in (pool, "kube-system"):
+        add_running_pod(cluster, namespace, "train", f"{pool}-00")
+
+    def evicted(namespace: str, **options: Any) -> str:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": "train", "namespace": namespace},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/train/eviction"
+        document = json.dumps({**body, "deleteOptions": {"dryRun": ["All"], **options}})
+        done = cluster.try_kubectl(config, "create", "--raw", path, "-f", "-", stdin=document)
+        return done.stderr if done.returncode else ""
+
+    def precondition(namespace: str) -> Object:
+        return {"uid": cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/train")["metadata"]["uid"]}
+
+    cluster.wait(lambda: evicted(pool), what="the policy in force")
+    assert "it names the pod's uid" in evicted(pool)
+    assert evicted(pool, preconditions=precondition(pool)) == ""
+    assert "evicts no pods in kube-system" in evicted(
+        "kube-system", preconditions=precondition("kube-system")
+    )
+    cluster.kubectl("delete", "pod", "train", "-n", "kube-system", "--grace-period=0", "--force")

@@ -257,3 +257,48 @@ helm.sh/hook: test
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{/* The right to ConfigMaps that mig-manager reads: their names, and the verbs. */}}
+{{- define "tessera.migConfigMapRule" -}}
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: {{ toJson (index . 0) }}
+  verbs: [{{ index . 1 }}]
+{{- end }}
+
+{{/* The same right in the namespace of NVIDIA's operator alone, if the values name it: root, name, labels, account, names, verbs. */}}
+{{- define "tessera.migConfigMapRole" -}}
+{{- with .root.Values.nvidiaOperatorNamespace }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $.name }}
+  namespace: {{ . }}
+  labels:
+    {{- include $.labels $.root | nindent 4 }}
+rules:
+  {{- include "tessera.migConfigMapRule" (list $.names $.verbs) | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $.name }}
+  namespace: {{ . }}
+  labels:
+    {{- include $.labels $.root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $.name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $.account }}
+    namespace: {{ $.root.Release.Namespace }}
+{{- end }}
+{{- end }}
+
+{{/* The namespaces whose pods the webhook never sees, as a list in JSON. */}}
+{{- define "tessera.unseenNamespaces" -}}
+{{- concat (list "kube-system" .Release.Namespace) .Values.webhook.excludedNamespaces | uniq | toJson }}
+{{- end }}
