@@ -1,4 +1,4 @@
-"""Short ways to write nodes, pods and reviews in tests."""
+"""Short ways to write nodes, pods and reviews in tests: as values of the core, and as documents of the API server."""
 
 import base64
 import json
@@ -14,6 +14,7 @@ from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, t
 from tessera.protocol.configuration import webhook as config
 from tessera.webhook.endpoint import Admission
 
+Document = dict[str, Any]
 MIG = "nvidia.com/mig-"
 GPU = "nvidia.com/gpu"
 
@@ -27,6 +28,11 @@ def resource(name: str) -> str:
 
 def amounts(given: Mapping[str, Any]) -> dict[str, Quantity]:
     return {resource(name): Quantity.parse(value) for name, value in given.items()}
+
+
+def encode_amounts(given: Mapping[str, Any]) -> dict[str, str]:
+    """`{"2g.20gb": 3}` as a document has it."""
+    return {resource(name): str(value) for name, value in given.items()}
 
 
 def node(name: str, *, labels: Any = None, taints: Any = (), **has: Any) -> Node:
@@ -81,6 +87,61 @@ def respond(body: bytes, cluster: Offers, rules: Policy | None = None) -> dict[s
     if "patch" in response:
         response["patch"] = json.loads(base64.b64decode(response["patch"]))
     return response
+
+
+def object_document(
+    name: str, *, namespace: str = "", labels: Any = None, annotations: Any = None, **parts: Any
+) -> Document:
+    """Any object: `parts` are its spec, its status and what else stands next to its metadata."""
+    metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
+    return {"metadata": metadata | ({"namespace": namespace} if namespace else {}), **parts}
+
+
+def node_document(
+    name: str,
+    has: Mapping[str, Any],
+    *,
+    capacity: Mapping[str, Any] | None = None,
+    labels: Any = None,
+    annotations: Any = None,
+    spec: Any = None,
+    **status: Any,
+) -> Document:
+    """A node with these allocatable amounts. It reports a capacity only where the test gives one."""
+    reported = {} if capacity is None else {"capacity": encode_amounts(capacity)}
+    status = {"allocatable": encode_amounts(has), **reported, **status}
+    document = object_document(name, labels=labels, annotations=annotations, spec=spec or {}, status=status)
+    return {"apiVersion": "v1", "kind": "Node", **document}
+
+
+def asking_pod(
+    name: str,
+    asks: Mapping[str, Any],
+    *,
+    requests: Mapping[str, Any] | None = None,
+    node: str = "",
+    namespace: str = "default",
+    metadata: Any = None,
+    spec: Any = None,
+    status: Any = None,
+) -> Document:
+    """A pod whose container requests these amounts and has them as its limits. It runs on its node, or waits for one.
+
+    `requests` are what the container requests without a limit.
+    """
+    limits = encode_amounts(asks)
+    resources = {"requests": {**encode_amounts(requests or {}), **limits}, "limits": limits}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
+        "spec": {
+            "containers": [{"name": "main", "resources": resources}],
+            **({"nodeName": node} if node else {}),
+            **(spec or {}),
+        },
+        "status": {"phase": "Running" if node else "Pending", **(status or {})},
+    }
 
 
 def pod_document(

@@ -15,7 +15,7 @@ from tessera.simulation.control_plane.apiserver import ApiServer, Target
 from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 from tessera.solver import highs
-from tests.build import MIG
+from tests.build import asking_pod, node_document
 from tests.kube.clock import FakeClock
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -24,51 +24,40 @@ QUOTAS = ResourceType("v1", "resourcequotas", "ResourceQuota")
 CLASSES = ResourceType("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
 CLAIMS = ResourceType("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
 _MADE = "2026-11-15T09:00:00Z"
-_MAPPING = "nvidia.com/mig-mapping"
 
 
 def node(name: str, has: dict[str, int], *, capacity: dict[str, int] | None = None, cpu: str = "64", **more: Any) -> Document:  # fmt: skip
     """A node with MIG devices; `capacity` counts those that are not healthy too."""
-
-    def whole(counts: dict[str, int]) -> dict[str, str]:
-        return {
-            "cpu": cpu,
-            "memory": "256Gi",
-            "pods": "110",
-            **{MIG + key: str(n) for key, n in counts.items()},
-        }
-
-    metadata = {"name": name, "labels": more.get("labels", {}), "annotations": more.get("annotations", {})}
-    return {
-        "metadata": metadata,
-        "spec": {"taints": more.get("taints", [])},
-        "status": {"allocatable": whole(has), "capacity": whole(has if capacity is None else capacity)},
-    }
+    machine = {"cpu": cpu, "memory": "256Gi", "pods": 110}
+    return node_document(
+        name,
+        {**machine, **has},
+        capacity={**machine, **(has if capacity is None else capacity)},
+        labels=more.get("labels"),
+        annotations=more.get("annotations"),
+        spec={"taints": more.get("taints", [])},
+    )
 
 
 def pod(name: str, asks: dict[str, int] | None = None, *, on: str = "", cpu: str = "1", **more: Any) -> Document:  # fmt: skip
     """A pod of namespace team; with a node it runs there since nine, else it waits."""
-    amounts = {MIG + key: str(n) for key, n in (asks or {}).items()}
-    metadata = {
-        "name": name,
-        "namespace": "team",
-        "annotations": more.get("annotations", {}),
-        **more.get("metadata", {}),
-    }
     condition = {
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "message": "0/1 nodes are available",
     }
-    status: Document = (
-        {"phase": "Running", "startTime": _MADE} if on else {"phase": "Pending", "conditions": [condition]}
+    state = {"startTime": _MADE} if on else {"conditions": [condition]}
+    return asking_pod(
+        name,
+        asks or {},
+        requests={"cpu": cpu},
+        node=on,
+        namespace="team",
+        metadata={"annotations": more.get("annotations", {}), **more.get("metadata", {})},
+        spec=more.get("spec"),
+        status={**state, **more.get("status", {})},
     )
-    container = {"name": "main", "resources": {"requests": {"cpu": cpu, **amounts}, "limits": amounts}}
-    spec: Document = {"containers": [container], **more.get("spec", {})}
-    if on:
-        spec["nodeName"] = on
-    return {"metadata": metadata, "spec": spec, "status": {**status, **more.get("status", {})}}
 
 
 def refused(message: str, asks: dict[str, int], **more: Any) -> dict[ResourceType, list[Document]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.build import GPU, MIG, pod_document
+from tests.build import GPU, MIG, Document, asking_pod, encode_amounts, node_document
 
 LAYOUT = """\
 version: v1
@@ -21,32 +21,31 @@ def node(
     taint: str = "",
     layout: str | None = None,
     **labels: str,
-) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "name": name,
-        "labels": {f"nvidia.com/{key}": value for key, value in labels.items()},
-    }
+) -> Document:
+    """A node with GPUs. It is cut by the annotation of its layout, where it has one."""
+    labels = {f"nvidia.com/{key}": value for key, value in labels.items()}
     if product:
-        metadata["labels"]["nvidia.com/gpu.product"] = product
+        labels["nvidia.com/gpu.product"] = product
     if layout:
-        metadata["labels"] |= {"nvidia.com/gpu.memory": "71680", "nvidia.com/gpu.count": "2"}
-        metadata["labels"]["nvidia.com/mig.config.state"] = "success"
-        metadata["annotations"] = {"run.ai/mig.config": layout}
-    spec = {"taints": [{"key": f"node.kubernetes.io/{taint}", "effect": "NoSchedule"}]} if taint else {}
-    status = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", **allocatable}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
+        labels |= {"nvidia.com/gpu.memory": "71680", "nvidia.com/gpu.count": "2"}
+        labels["nvidia.com/mig.config.state"] = "success"
+    return node_document(
+        name,
+        {"cpu": 64, "memory": "256Gi", "pods": 110, **allocatable},
+        labels=labels,
+        annotations={"run.ai/mig.config": layout} if layout else {},
+        spec={"taints": [{"key": f"node.kubernetes.io/{taint}", "effect": "NoSchedule"}]} if taint else {},
+    )
 
 
 def pod(
     name: str, where: str, resource: str, amount: int | str = 1, phase: str = "Running", **metadata: Any
-) -> dict[str, Any]:
-    requests = {resource: str(amount), "cpu": "500m"}
-    one = pod_document({"requests": requests, "limits": {resource: str(amount)}}, **metadata)
-    one["metadata"] |= {"name": name, "namespace": metadata.get("namespace", "default")}
-    one["status"] = {"phase": phase}
-    if where:
-        one["spec"]["nodeName"] = where
-    return one
+) -> Document:
+    """A pod that asks for a resource."""
+    asks, given = {resource: amount}, {"namespace": "default", **metadata}
+    return asking_pod(
+        name, asks, requests={"cpu": "500m"}, node=where, metadata=given, status={"phase": phase}
+    )
 
 
 def operator_node(
@@ -56,17 +55,13 @@ def operator_node(
     product: str = "NVIDIA-A100-SXM4-80GB",
     cards: int | str = 8,
     **labels: Any,
-) -> dict[str, Any]:
+) -> Document:
     """A node as NVIDIA's operator leaves it: labels of GPU Feature Discovery and of mig-manager, and no annotation."""
     more = {"mig.config": config, "mig.config.state": "success"} if config else {}
-    one = node(name, {}, product, **{"mig.strategy": "mixed", "gpu.count": str(cards), **more, **labels})
-    one["metadata"]["labels"]["nvidia.com/gpu.deploy.mig-manager"] = "true"
-    amounts = {
-        GPU if resource == "gpu" else MIG + resource: str(number) for resource, number in devices.items()
-    }
-    one["status"]["allocatable"] |= amounts
-    one["status"]["capacity"] = dict(one["status"]["allocatable"])
-    return one
+    more |= {"mig.strategy": "mixed", "gpu.count": str(cards), "gpu.deploy.mig-manager": "true", **labels}
+    document = node(name, encode_amounts(devices), product, **more)
+    document["status"]["capacity"] = dict(document["status"]["allocatable"])
+    return document
 
 
 MIG_PARTED = """\
