@@ -89,7 +89,7 @@ def respond(body: bytes, cluster: Offers, rules: Policy | None = None) -> dict[s
     return response
 
 
-def object_document(
+def object_of(
     name: str, *, namespace: str = "", labels: Any = None, annotations: Any = None, **parts: Any
 ) -> Document:
     """Any object: `parts` are its spec, its status and what else stands next to its metadata."""
@@ -110,7 +110,7 @@ def node_document(
     """A node with these allocatable amounts. It reports a capacity only where the test gives one."""
     reported = {} if capacity is None else {"capacity": encode_amounts(capacity)}
     status = {"allocatable": encode_amounts(has), **reported, **status}
-    document = object_document(name, labels=labels, annotations=annotations, spec=spec or {}, status=status)
+    document = object_of(name, labels=labels, annotations=annotations, spec=spec or {}, status=status)
     return {"apiVersion": "v1", "kind": "Node", **document}
 
 

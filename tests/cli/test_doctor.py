@@ -24,8 +24,9 @@ from tessera.protocol import cdi, yaml
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.store import Document
+from tests.build import node_document, object_of
 from tests.doctor.authorities import authority
-from tests.doctor.clusters import CLAIMS, admit_like_the_webhook, fill, healthy, node, object_of
+from tests.doctor.clusters import CLAIMS, admit_like_the_webhook, fill, healthy
 from tests.kube.clock import FakeClock
 
 
@@ -76,7 +77,7 @@ def test_healthy_cluster(bundle: bytes, tmp_path: Path, capsys):
 def test_problem_is_told_with_what_to_type(bundle: bytes, tmp_path: Path, capsys):
     """A problem: what it is, the command below it, a sum at the end, exit code 1."""
     objects = healthy(bundle)
-    objects[kinds.NODES].append(node("cut", {}, annotations={"run.ai/mig.config": "x"}))
+    objects[kinds.NODES].append(node_document("cut", {}, annotations={"run.ai/mig.config": "x"}))
     with serving(objects, tmp_path) as kubeconfig:
         assert run(["doctor", "--kubeconfig", str(kubeconfig)]) == 1
     out = capsys.readouterr().out
@@ -132,7 +133,7 @@ def test_yaml_says_the_same_as_json(bundle: bytes, tmp_path: Path, capsys):
 def test_template_picks_from_the_document(bundle: bytes, tmp_path: Path, capsys):
     """`-o jsonpath=…` is there as for every command; the example in the help prints one line a problem."""
     objects = healthy(bundle)
-    objects[kinds.NODES].append(node("cut", {}, annotations={"run.ai/mig.config": "x"}))
+    objects[kinds.NODES].append(node_document("cut", {}, annotations={"run.ai/mig.config": "x"}))
     assert run(["doctor", "--help"]) == 0
     example = capsys.readouterr().out.split("-o jsonpath='")[1].split("'")[0]
     with serving(objects, tmp_path) as kubeconfig:

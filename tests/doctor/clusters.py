@@ -17,6 +17,7 @@ from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import Admitted, ApiServer, Target
 from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.store import Document, StatusError, Store
+from tests.build import asking_pod, node_document, object_of
 from tests.doctor.authorities import DAY, key_of
 from tests.kube.clock import FakeClock
 
@@ -77,7 +78,7 @@ def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[ResourceType, lis
             object_of("gpu-webhook-ca", data={"ca.crt": encoded(own), "ca.key": encoded(key_of(own))})
         ],
         kinds.PODS: [webhook_pod(f"gpu-webhook-{n}") for n in range(3)],
-        kinds.NODES: [node("gpu-1", {"nvidia.com/mig-2g.20gb": "2"})],
+        kinds.NODES: [node_document("gpu-1", {"nvidia.com/mig-2g.20gb": "2"})],
     }
 
 
@@ -99,24 +100,11 @@ def gpu_pod(
 ) -> Document:
     """A pod that asks for GPUs; without a node it is Pending, and the scheduler may have said why."""
     conditions = [{"type": "PodScheduled", "status": "False", "message": message}] if message else []
-    pod = object_of(
-        name,
-        namespace="default",
-        spec={
-            "containers": [{"name": "main", "resources": {"limits": resources, "requests": resources}}],
-            **({"nodeName": node} if node else {}),
-            **spec,
-        },
-        status={"phase": "Running" if node else "Pending", "conditions": conditions},
-    )
+    status = {"phase": "Running" if node else "Pending", "conditions": conditions}
+    pod = asking_pod(name, resources, node=node, spec=spec, status=status)
     if owner:
         pod["metadata"]["ownerReferences"] = [{"kind": owner, "name": f"{name}-owner", "controller": True}]
     return pod
-
-
-def node(name: str, allocatable: dict[str, str], **metadata: Any) -> Document:
-    """A node."""
-    return object_of(name, status={"allocatable": allocatable}, **metadata)
 
 
 async def admit_like_the_webhook(target: Target, document: Document, dry_run: bool) -> Admitted:
@@ -223,14 +211,6 @@ def fill(server: ApiServer, objects: Mapping[ResourceType, list[Document]]) -> N
         for document in documents:
             namespace = document["metadata"].get("namespace", NAMESPACE) if kind.namespaced else ""
             server.store.create(kind, document, namespace)
-
-
-def object_of(
-    name: str, *, namespace: str | None = None, labels: Any = None, annotations: Any = None, **rest: Any
-) -> Document:
-    """Any object."""
-    metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
-    return {"metadata": metadata | ({"namespace": namespace} if namespace else {}), **rest}
 
 
 def encoded(data: bytes) -> str:

@@ -19,7 +19,7 @@ from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
-from tests.build import bridged
+from tests.build import bridged, node_document, object_of
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import (
     CLAIM_TEMPLATES,
@@ -29,8 +29,6 @@ from tests.doctor.clusters import (
     examined,
     gpu_pod,
     healthy,
-    node,
-    object_of,
 )
 
 T = TypeVar("T")
@@ -63,7 +61,7 @@ def _as(document: Document, kind: type[T]) -> T:
 
 def seen(minor: str = "36", **parts: Any) -> Observations:
     version = Version("1", minor, f"v1.{minor}.3")
-    cluster = cluster_of(*(node(name, {}) for name in parts.pop("nodes", ())))
+    cluster = cluster_of(*(node_document(name, {}) for name in parts.pop("nodes", ())))
     unseen = parts.pop("unseen", {})
     return Observations(version=version, cluster=cluster, unseen=unseen, dra=DynamicAllocation(**parts))
 
@@ -284,7 +282,7 @@ def test_a_better_device_that_lost(pods: list[SeenPod], free: Any, weight: str, 
     slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
     schedulers = (WEIGHTS[weight],) if weight else ()
     evidence = seen(slices=slices, alternatives=("default/c",), schedulers=schedulers, free=free)
-    nodes = [node(name, {}) for name in ("n1", "n2", "cordoned")]
+    nodes = [node_document(name, {}) for name in ("n1", "n2", "cordoned")]
     nodes[2]["spec"] = {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
     evidence = replace(evidence, cluster=cluster_of(*nodes), pods=tuple(pods))
     found = [one for one in told(dra.score(evidence)) if one[0] == "warning"]
@@ -294,7 +292,7 @@ def test_a_better_device_that_lost(pods: list[SeenPod], free: Any, weight: str, 
 async def test_what_is_free_is_read_from_the_cluster() -> None:
     """Free is what classes serve and no claim holds; of cards that are cut on demand nothing is said."""
     objects = healthy(authority())
-    objects[kinds.NODES] += [node("n1", {}), node("n2", {})]
+    objects[kinds.NODES] += [node_document("n1", {}), node_document("n2", {})]
     objects[DEVICE_CLASSES] = [object_of("two", spec={"extendedResourceName": TWO})]
     objects[kinds.RESOURCE_SLICES] = [
         slice_document("0", "n1", devices=[{"name": "a"}]),
@@ -315,7 +313,7 @@ async def test_what_is_free_is_read_from_the_cluster() -> None:
 def _dra_objects() -> dict[Any, list[Document]]:
     """A cluster with a fault for each check."""
     objects = healthy(authority())
-    objects[kinds.NODES] = [node(f"n{n}", {}) for n in range(2)]
+    objects[kinds.NODES] = [node_document(f"n{n}", {}) for n in range(2)]
     objects[kinds.RESOURCE_SLICES] = [
         slice_document("0", "n0", sharedCounters=[{"name": "card-0"}]),
         slice_document("1", "n1", count=2),
@@ -411,7 +409,9 @@ async def test_a_node_that_dra_serves_offers_its_gpus() -> None:
     layout = (
         "version: v1\nmig-configs: {selected: [{devices: [0], mig-enabled: true, mig-devices: {2g.20gb: 2}}]}"
     )
-    objects[kinds.NODES].append(node("cut", {}, labels=labels, annotations={"run.ai/mig.config": layout}))
+    objects[kinds.NODES].append(
+        node_document("cut", {}, labels=labels, annotations={"run.ai/mig.config": layout})
+    )
     device = {"name": "a", "attributes": {"resource": {"string": TWO}, "card": {"int": 0}}}
     leaving = {**device, "name": "c", "taints": [{"key": "gpu.tessera.dev/leaving", "effect": "NoSchedule"}]}
     objects[kinds.RESOURCE_SLICES] = [
@@ -430,7 +430,7 @@ async def test_a_pod_that_waits_for_what_dra_serves() -> None:
     three = "nvidia.com/mig-3g.40gb"
     objects[kinds.PODS].append(gpu_pod("waits", {three: "1"}))
     assert (await examined(objects, now=NOW)).findings == [("offers", "problem")]
-    objects[kinds.NODES].append(node("cut", {}))
+    objects[kinds.NODES].append(node_document("cut", {}))
     objects[kinds.RESOURCE_SLICES] = [slice_document("0", "cut", devices=[{"name": "a"}])]
     objects[DEVICE_CLASSES] = [object_of("all", spec={"extendedResourceName": three})]
     assert (await examined(objects, now=NOW)).findings == [("pending", "warning")]
@@ -439,7 +439,7 @@ async def test_a_pod_that_waits_for_what_dra_serves() -> None:
 async def test_a_pool_in_which_a_name_is_there_twice() -> None:
     """The scheduler allocates nothing from such a pool: that is a problem, and nothing of it counts as offered."""
     objects = healthy(authority())
-    objects[kinds.NODES].append(node("cut", {}))
+    objects[kinds.NODES].append(node_document("cut", {}))
     objects[DEVICE_CLASSES] = [object_of("all", spec={"extendedResourceName": "nvidia.com/mig-3g.40gb"})]
     objects[kinds.RESOURCE_SLICES] = [
         slice_document("0", "cut", count=2, devices=[{"name": "a"}, {"name": "b"}]),
@@ -455,7 +455,7 @@ async def test_a_pool_in_which_a_name_is_there_twice() -> None:
 async def test_claims_that_are_held_without_a_driver() -> None:
     """The driver was uninstalled, or its pod is gone, while a claim holds a device: its pod neither starts nor ends, and that is a problem."""
     objects = healthy(authority())
-    objects[kinds.NODES].append(node("cut", {}))
+    objects[kinds.NODES].append(node_document("cut", {}))
     results = [{"driver": OURS, "pool": "cut/tessera", "device": "b"}]
     objects[CLAIMS] = [
         object_of("c", namespace="default", spec={}, status={"allocation": {"devices": {"results": results}}})

@@ -6,15 +6,16 @@ from tessera.doctor import examination
 from tessera.doctor.findings import Check, problem
 from tessera.doctor.observations import Observations
 from tessera.simulation.control_plane import kinds
+from tests.build import node_document, object_of
 from tests.doctor.authorities import NOW, authority
-from tests.doctor.clusters import examined, gpu_pod, healthy, node, object_of
+from tests.doctor.clusters import examined, gpu_pod, healthy
 
 
 @pytest.mark.parametrize(
     ("kind", "odd", "check", "text"),
     [
         (kinds.NODES, object_of("odd", status={"allocatable": ["cpu"]}), "plugin", "1 of the nodes cannot be read and are left out, such as odd: status.allocatable"),
-        (kinds.NODES, node("odd", {"nvidia.com/gpu": "many"}), "plugin", "such as odd: "),
+        (kinds.NODES, node_document("odd", {"nvidia.com/gpu": "many"}), "plugin", "such as odd: "),
         (kinds.PODS, gpu_pod("odd", {"nvidia.com/gpu": "many"}), "offers", "such as default/odd: "),
         (kinds.PODS, object_of("odd", namespace="default", spec=7), "offers", "1 of the pods cannot be read"),
         (kinds.EVENTS, object_of("odd", reason="FailedCreate", message=["x"]), "refused", "1 of the refusals cannot be read"),

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tessera.simulation.control_plane import kinds
+from tests.build import object_of
 from tests.doctor.authorities import NOW, authority
-from tests.doctor.clusters import Examined, examined, healthy, object_of
+from tests.doctor.clusters import Examined, examined, healthy
 
 FULL = "fallback: {when: full}"
 ALLOWED = "fallback: {full: {enabled: true}}"

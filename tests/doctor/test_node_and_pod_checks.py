@@ -9,7 +9,7 @@ from tessera.doctor.checks.nodes import cdi
 from tessera.doctor.observations import Observations
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
-from tests.build import bridged
+from tests.build import bridged, node_document, object_of
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import (
     DAEMON_SETS,
@@ -18,8 +18,6 @@ from tests.doctor.clusters import (
     examined,
     gpu_pod,
     healthy,
-    node,
-    object_of,
     webhook_pod,
 )
 
@@ -42,7 +40,7 @@ def _cut_node(allocatable: dict[str, str], state: str | None, reason: str = "") 
         "run.ai/mig.config": LAYOUT,
         **({"nvidia.com/mig.config.reason": reason} if reason else {}),
     }
-    return node("cut", allocatable, labels=labels, annotations=annotations)
+    return node_document("cut", allocatable, labels=labels, annotations=annotations)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +78,9 @@ async def test_a_refused_layout_can_be_looked_at():
 async def test_node_with_gpus_that_offers_none_is_named():
     """A node that says it has GPUs and offers none has no registered plugin."""
     objects = healthy(authority())
-    objects[kinds.NODES].append(node("dark", {"cpu": "8"}, labels={"nvidia.com/gpu.present": "true"}))
+    objects[kinds.NODES].append(
+        node_document("dark", {"cpu": "8"}, labels={"nvidia.com/gpu.present": "true"})
+    )
     found = await examined(objects, now=NOW)
     assert found.findings == [("silent", "warning")]
     assert "node dark" in found.one("silent").text
@@ -100,7 +100,7 @@ def _with_plugin(ready: int, allocatable: dict[str, str], config: str = DEVICES)
     pod["metadata"]["labels"] = PLUGIN_LABELS
     pod["spec"]["nodeName"] = "mock"
     objects[kinds.PODS].append(pod)
-    objects[kinds.NODES].append(node("mock", allocatable))
+    objects[kinds.NODES].append(node_document("mock", allocatable))
     return objects
 
 
@@ -202,7 +202,7 @@ async def test_misspelt_resource_is_mentioned(asked, text):
 async def test_other_resources_of_the_vendor_are_left_alone():
     """A resource that a node has is none of the doctor's business."""
     objects = healthy(authority())
-    objects[kinds.NODES].append(node("net", {"nvidia.com/hostdev": "8"}))
+    objects[kinds.NODES].append(node_document("net", {"nvidia.com/hostdev": "8"}))
     objects[kinds.PODS].append(gpu_pod("a", {"nvidia.com/hostdev": "1"}))
     assert (await examined(objects, now=NOW)).findings == []
 
@@ -259,7 +259,7 @@ async def test_many_answers_to_the_same_request_are_one_finding():
     objects = healthy(authority())
     for number in range(6):
         name = f"n{number}"
-        objects[kinds.NODES].append(node(name, {MIG_3G: "1"}, labels={"host": name}))
+        objects[kinds.NODES].append(node_document(name, {MIG_3G: "1"}, labels={"host": name}))
         objects[kinds.PODS].append(gpu_pod(f"holds-{number}", {MIG_3G: "1"}, node=name))
         objects[kinds.PODS].append(gpu_pod(f"p{number}", {MIG_3G: "1"}, nodeSelector={"host": name}))
     (finding,) = (await examined(objects, now=NOW)).of("pending")
@@ -273,7 +273,7 @@ async def test_nodes_with_the_same_fault_are_counted():
     """Three nodes are listed one by one, and beyond that they are counted."""
     objects = healthy(authority())
     objects[kinds.NODES] += [
-        node(f"dark-{n}", {"cpu": "8"}, labels={"nvidia.com/gpu.present": "true"}) for n in range(9)
+        node_document(f"dark-{n}", {"cpu": "8"}, labels={"nvidia.com/gpu.present": "true"}) for n in range(9)
     ]
     found = (await examined(objects, now=NOW)).of("silent")
     assert len(found) == 4

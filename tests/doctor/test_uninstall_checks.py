@@ -7,7 +7,7 @@ import pytest
 from tessera.core.requests.alternatives import template_name
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
-from tests.build import bridged
+from tests.build import bridged, node_document, object_of
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import (
     CLAIM_TEMPLATES,
@@ -18,8 +18,6 @@ from tests.doctor.clusters import (
     examined,
     gpu_pod,
     healthy,
-    node,
-    object_of,
 )
 
 OURS, OTHER = "gpu.tessera.dev", "gpu.example.com"
@@ -48,7 +46,7 @@ def cluster(*pods: Document, **parts: Any) -> dict[Any, list[Document]]:
     """A node that the driver serves, with the chart's class and one of another driver."""
     objects = healthy(authority())
     objects[kinds.PODS] += pods
-    objects[kinds.NODES].append(node("n1", {}, labels=parts.pop("labels", {})))
+    objects[kinds.NODES].append(node_document("n1", {}, labels=parts.pop("labels", {})))
     objects[DEVICE_CLASSES] = [
         object_of(name, spec={"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]})
         for name, driver in (("tessera-any", OURS), ("other", OTHER))
@@ -160,7 +158,7 @@ async def test_pods_that_wait_for_an_extended_resource() -> None:
             "extendedResourceName": name,
         }
         objects[DEVICE_CLASSES].append(object_of(f"{driver}-{name.rpartition('/')[2]}", spec=spec))
-    objects[kinds.NODES].append(node("plugged", {three: "1"}))
+    objects[kinds.NODES].append(node_document("plugged", {three: "1"}))
     objects[kinds.NODES] = [one for one in objects[kinds.NODES] if one["metadata"]["name"] != "gpu-1"]
     found = await asked(objects)
     assert [one.text for one in found.of("claimants")] == [
@@ -216,7 +214,7 @@ async def test_claims_and_templates_that_stay() -> None:
 async def test_labels_that_stay() -> None:
     """The label that chooses the driver, with the command that removes it; and labels of cards, only where they are simulated."""
     objects = cluster(labels={"tessera.dev/devices": "dra", "nvidia.com/gpu.product": "A100"})
-    real = node("real", {}, labels={"nvidia.com/gpu.product": "A100"})
+    real = node_document("real", {}, labels={"nvidia.com/gpu.product": "A100"})
     objects[kinds.NODES].append(real)
     found = await asked(objects)
     assert found.one("labels").text == (

@@ -17,7 +17,7 @@ from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tessera.webhook.certificates.authorities import InvalidAuthorities, read_authorities
-from tests.build import bridged
+from tests.build import bridged, object_of
 from tests.doctor.authorities import DAY, NOW, authority, key_of, signed_by
 from tests.doctor.clusters import (
     DAEMON_SETS,
@@ -26,7 +26,6 @@ from tests.doctor.clusters import (
     examined,
     gpu_pod,
     healthy,
-    object_of,
     refusing,
     webhook_pod,
 )
