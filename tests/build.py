@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.core.admission.policy import Policy
@@ -33,6 +33,13 @@ def amounts(given: Mapping[str, Any]) -> dict[str, Quantity]:
 def encode_amounts(given: Mapping[str, Any]) -> dict[str, str]:
     """`{"2g.20gb": 3}` as a document has it."""
     return {resource(name): str(value) for name, value in given.items()}
+
+
+def named_amounts(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Amounts that a test wrote as keywords: `p2g_20gb=1` is one 2g.20gb."""
+    return {
+        key[1:].replace("_", ".") if key[1:2].isdigit() else key: value for key, value in keywords.items()
+    }
 
 
 def node(name: str, *, labels: Any = None, taints: Any = (), **has: Any) -> Node:
@@ -131,17 +138,27 @@ def asking_pod(
     """
     limits = encode_amounts(asks)
     resources = {"requests": {**encode_amounts(requests or {}), **limits}, "limits": limits}
+    on_node = {"nodeName": node} if node else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
-        "spec": {
-            "containers": [{"name": "main", "resources": resources}],
-            **({"nodeName": node} if node else {}),
-            **(spec or {}),
-        },
+        "spec": {"containers": [{"name": "main", "resources": resources}], **on_node, **(spec or {})},
         "status": {"phase": "Running" if node else "Pending", **(status or {})},
     }
+
+
+def claim_document(
+    name: str, *results: Mapping[str, Any], namespace: str = "default", pods: Sequence[str] = (), **parts: Any
+) -> Document:
+    """A claim that was allocated these devices, and is reserved for pods with these names, which are their uids too."""
+    status: Document = {}
+    if results:
+        status["allocation"] = {"devices": {"results": [{"request": "gpu", **one} for one in results]}}
+    if pods:
+        status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
+    document = object_of(name, namespace=namespace, status=status, **parts)
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **document}
 
 
 def pod_document(

@@ -8,9 +8,7 @@ from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
-from tests.build import bridged
-
-MIG = "nvidia.com/mig-"
+from tests.build import MIG, asking_pod, bridged, named_amounts, node_document
 
 
 def layout(text: str, cards: int = 1) -> NodeLayout:
@@ -34,15 +32,15 @@ def node(
         has = one.resources()
         annotations = {MAPPING: encode_mapping(mapping_of(one, name)), **annotations}
     has = has if allocatable is None else allocatable
-    document = {
-        "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": more.get("spec", {}),
-        "status": {
-            "allocatable": has,
-            "capacity": more.get("capacity", has),
-            "conditions": more.get("conditions", []),
-        },
-    }
+    document = node_document(
+        name,
+        has,
+        capacity=more.get("capacity", has),
+        labels=labels,
+        annotations=annotations,
+        spec=more.get("spec"),
+        conditions=more.get("conditions", []),
+    )
     return read_node(json.dumps(document).encode())
 
 
@@ -68,32 +66,25 @@ def pod(
 
     `held` as a kubelet writes it: by resource, or by `claim:name/request`. `claim`: the alternatives of a bridged one.
     """
-    resources = {
-        (f"{MIG}{key[1:].replace('_', '.')}" if key[0] == "p" else key): n for key, n in asks.items()
-    }
-    resources = {key: len(ids) for key, ids in (held or {}).items() if ":" not in key} | resources
+    resources = {key: len(ids) for key, ids in (held or {}).items() if ":" not in key} | named_amounts(asks)
     allocated = [
         {"name": k, "resources": [{"resourceID": i} for i in ids]} for k, ids in (held or {}).items()
     ]
-    document: dict[str, Any] = {
-        "metadata": {
-            "name": name,
-            "namespace": "ml",
+    waits = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available."}
+    document = asking_pod(
+        name,
+        resources,
+        node=on,
+        namespace="ml",
+        metadata={
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {"gpu-webhook.k8s.io/fallback": record} if record else {},
         },
-        "spec": {
-            "nodeName": on,
-            "containers": [{"name": "main", "resources": {"limits": resources, "requests": resources}}],
-        },
-        "status": {
-            "phase": "Running" if on else "Pending",
-            "conditions": []
-            if on
-            else [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available."}],
+        status={
+            "conditions": [] if on else [waits],
             "containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}],
         },
-    }
+    )
     return read_pod(json.dumps(bridged(document, claim) if claim else document).encode())
 
 
