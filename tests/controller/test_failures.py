@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from tessera.controller.failures import Failures, of_the_server, words
+from tessera.controller.failures import ReconcilerFailures, of_the_server, words
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.errors import InvalidInput
@@ -23,7 +23,7 @@ def counted(metrics):
 
 def failures():
     clock, metrics = FakeClock(), ControllerMetrics()
-    return Failures(clock, metrics), clock, metrics
+    return ReconcilerFailures(clock, metrics), clock, metrics
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tessera.kube.clock import Clock
+from tessera.kube.failures import Once
 
 _POLL: Final = 5.0  # seconds; a follower asks for collections that are absent again every minute
 
@@ -15,13 +16,12 @@ class Ability:
         self._clock = clock
         self._lacks = lacks
         self._log = log
-        self._logged = ""
+        self._once = Once()
 
     async def wait(self) -> None:
         """Wait until it lacks nothing."""
         while lack := self._lacks():
-            if lack != self._logged:
+            if self._once.begin(lack):
                 self._log(lack)
-                self._logged = lack
             await self._clock.sleep(_POLL)
-        self._logged = ""
+        self._once.end()

@@ -12,12 +12,14 @@ from typing import Final, Self
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.errors import TesseraError
-from tessera.kube.clock import Backoff, Clock
+from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.failures import Failures, Retries
 
 log = logging.getLogger(__name__)
 
 _QUIET: Final = 3600.0  # seconds until the same is logged again
+_REST: Final = (0.8, 30.0)  # seconds that a subject rests after a bug, doubling from the first to the second
 
 
 def of_the_server(error: Exception) -> bool:
@@ -32,14 +34,12 @@ def words(error: Exception) -> str:
     return f"an unexpected error ({type(error).__name__}); the controller's log has it"
 
 
-class Failures:
-    """What went wrong lately, by what it was for."""
+class ReconcilerFailures(Failures):
+    """What went wrong lately, by subject; also bugs. A subject that meets a bug rests."""
 
     def __init__(self, clock: Clock, metrics: ControllerMetrics) -> None:
-        self._clock = clock
-        self._metrics = metrics
-        self._logged: dict[str, tuple[str, float]] = {}  # by subject: what was logged last, and when
-        self._resting: dict[str, tuple[float, Backoff]] = {}  # by subject: until when
+        super().__init__(log, metrics.failures.add, clock.now, _QUIET)
+        self._bugs = Retries(clock.now, *_REST)
 
     def survived(
         self, what: str, subject: str, passes: Callable[[Exception], bool] = lambda _: False
@@ -48,30 +48,21 @@ class Failures:
         return Tried(self, what, subject, passes)
 
     def note(self, what: str, subject: str, error: Exception) -> None:
-        """Count and log an error after which work goes on; a subject that meets a bug rests."""
-        self._metrics.failures.add(what)
-        now, bug = self._clock.now(), not isinstance(error, TesseraError)
-        if bug:
-            _, backoff = self._resting.get(subject, (now, Backoff()))
-            self._resting[subject] = now + backoff.next(), backoff
-        which, last = _place(error) if bug else str(error), self._logged.get(subject)
-        if last is not None and last[0] == which and now < last[1] + _QUIET:
+        """Count and log an error after which work goes on."""
+        if isinstance(error, TesseraError):
+            self.add(what, "%s: %s; will try again", error, subject)
             return
-        self._logged = {one: it for one, it in self._logged.items() if now < it[1] + _QUIET}
-        self._logged[subject] = which, now
-        if bug:
+        self._bugs.put_off(subject)
+        if self._begins(what, _place(error), subject):
             log.error("%s: an unexpected error; will try again: %r", subject, error, exc_info=error)
-        else:
-            log.warning("%s: %s; will try again", subject, error)
 
     def went_well(self, subject: str) -> None:
-        """What goes wrong from now on is new."""
-        self._logged.pop(subject, None)
-        self._resting.pop(subject, None)
+        super().went_well(subject)
+        self._bugs.forget(subject)
 
     def rests(self, subject: str) -> bool:
         """Whether something met a bug just now, and is left alone for a while."""
-        return self._clock.now() < self._resting.get(subject, (0.0, None))[0]
+        return not self._bugs.is_due(subject)
 
 
 def _place(error: Exception) -> str:
@@ -87,7 +78,7 @@ def _place(error: Exception) -> str:
 class Tried:
     """Some work: what goes wrong in it ends here, but for what ends a leader's work."""
 
-    _failures: Failures
+    _failures: ReconcilerFailures
     _what: str
     _subject: str
     _passes: Callable[[Exception], bool]

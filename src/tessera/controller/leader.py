@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 from tessera.core.errors import TesseraError
 from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import WatchedLease
@@ -66,7 +67,7 @@ class Leader:
         self._clock = client.clock
         self._watched = WatchedLease(client.clock)
         self._renewed = 0.0
-        self._last_error = ""
+        self._once = Once()
 
     @property
     def holder(self) -> str:
@@ -116,7 +117,7 @@ class Leader:
             await self._clock.sleep(self._times.retry)
             await self._try()
             if self._clock.now() - self._renewed >= self._times.deadline:
-                raise LeadershipLost(self._last_error or "the Lease was not renewed in time")
+                raise LeadershipLost(self._once.text() or "the Lease was not renewed in time")
 
     async def _try(self) -> bool:
         """Get or keep the Lease, once; whether that went well. `LeadershipLost` when another has it."""
@@ -135,11 +136,11 @@ class Leader:
             if isinstance(error, ApiError) and error.is_conflict:
                 return False  # another was faster; the next read says which
             text = str(error) or "the API server did not answer in time"
-            if text != self._last_error:
+            if self._once.begin(text):
                 log.warning("the Lease could not be written: %s", text)
-            self._last_error = text
             return False
-        self._renewed, self._last_error = began, ""
+        self._renewed = began
+        self._once.end()
         return True
 
     async def _read(self) -> None:

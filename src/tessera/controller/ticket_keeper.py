@@ -9,6 +9,7 @@ from typing import Final
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKeys
 from tessera.kube.errors import KubeError
+from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.ticket_keys import SECRET, TicketSecret, secret_path
@@ -29,7 +30,7 @@ class TicketKeeper:
         self._clock = client.clock
         self._last: TicketSecret | None = None  # as it was written or read
         self._due = 0.0
-        self._told = ""
+        self._once = Once()
 
     @property
     def wait(self) -> float:
@@ -40,21 +41,21 @@ class TicketKeeper:
         """Read the Secret if it is time, and write what is missing or due; `fence` raises when another process leads."""
         if self.wait:
             return
-        why = ""
         try:
             await self._keep(fence)
         except (KubeError, InvalidInput) as error:
-            why = str(error)
-            if why != self._told:
+            if self._once.begin(str(error)):
                 log.warning(
                     "Secret %s/%s, the key of tickets, cannot be kept (will try again; without it the webhook converts no "
                     "requests to claims): %s",
                     self._namespace,
                     SECRET,
-                    why,
+                    error,
                 )
-        self._told = why
-        self._due = self._clock.now() + (_RETRY if why else _POLL)
+            self._due = self._clock.now() + _RETRY
+        else:
+            self._once.end()
+            self._due = self._clock.now() + _POLL
 
     async def _keep(self, fence: Callable[[], None]) -> None:
         raw = await self._client.find(secret_path(self._namespace))

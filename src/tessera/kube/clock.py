@@ -1,19 +1,13 @@
-"""Time, asked of one object: tests bring a clock of their own and never wait. How long to wait after a failure, and for the first of several things.
+"""Time, asked of one object: tests bring a clock of their own and never wait. Also how to wait for the first of several things.
 
-Also how two clocks differ: this machine's, and the API server's.
+And how two clocks differ: this machine's, and the API server's.
 """
 
 import asyncio
-import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final
-
-# as client-go's reflector: 0.8 s, doubling, to 30 s; a quarter more or less, so that many clients do not move as one
-_FIRST: Final = 0.8
-_LONGEST: Final = 30.0
-_JITTER: Final = 0.25
 
 _SPANS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
@@ -46,23 +40,6 @@ def offset_in_words(offset: float) -> str:
     length, name = next((one for one in _SPANS if abs(offset) >= 2 * one[0]), _SPANS[-1])
     side = "behind" if offset > 0 else "ahead of"
     return f"this machine's clock is {abs(offset) / length:.0f} {name} {side} the API server's"
-
-
-class Backoff:
-    """Waits that double from failure to failure and begin again after a success."""
-
-    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
-        self._uniform = uniform
-        self._next = _FIRST
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        wait = self._next * self._uniform(1 - _JITTER, 1 + _JITTER)
-        self._next = min(2 * self._next, _LONGEST)
-        return wait
-
-    def reset(self) -> None:
-        self._next = _FIRST
 
 
 async def either(event: asyncio.Event, seconds: float | None) -> None:

@@ -175,7 +175,7 @@ def test_deleted_with_a_finalizer():
 def test_pods_are_waited_for_and_idle_nodes_go_first(when, monkeypatch):
     """A node in use is given up after its time and tried later, and does not stop the others; `Skip` does not even cordon it."""
     monkeypatch.setattr("tessera.controller.layouts.plan.RETRY", 60.0)
-    monkeypatch.setattr("tessera.controller.layouts.refusals._FIRST", 10.0)
+    monkeypatch.setattr("tessera.controller.layouts.nodes._FIRST", 10.0)
     rollout = {"maxUnavailable": 1, "whenInUse": when, "drainTimeout": "30s", "timeout": "2m"}
 
     async def main():

@@ -14,13 +14,13 @@ from tessera.controller.claims.objects import TEMPLATES, FollowedPod, PodsClaim,
 from tessera.controller.claims.plan import Action, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
-from tessera.controller.failures import Failures
+from tessera.controller.failures import ReconcilerFailures
 from tessera.controller.metrics import ControllerMetrics
-from tessera.controller.retries import Retries
 from tessera.controller.ticket_keeper import TicketKeeper
-from tessera.kube.clock import Backoff, first_of
+from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.recorder import Recorder
+from tessera.kube.failures import Backoff, Once, Retries
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.follow import Follower
@@ -48,14 +48,14 @@ class ClaimReconciler:
     ) -> None:
         self.state = state = ClaimState()
         self._keeper = keeper
-        self._told: dict[Key, str] = {}  # the UIDs of refused pods that have an Event
+        self._refused = Once()  # by refused pod: its UID, once it has an Event
         self._refusals = RefusalLog(client.clock)
         self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
         self._clock = client.clock
-        self._failures = Failures(client.clock, metrics)
+        self._failures = ReconcilerFailures(client.clock, metrics)
         self._changed = asyncio.Event()
-        self._retries = Retries(client.clock, _FIRST_RETRY, _LONGEST_RETRY)
+        self._retries = Retries(client.clock.now, _FIRST_RETRY, _LONGEST_RETRY)
         self._backoff = Backoff()
         sinks: dict[Resource, Sink[Any]] = {
             UNFINISHED_PODS: self._sink(FollowedPod.read, state.known_pods, self._put_pod, state.remove_pod),
@@ -158,10 +158,9 @@ class ClaimReconciler:
 
     def _refuse(self) -> None:
         """Tell the pods that wait with no right ticket, each once."""
-        self._told = {key: uid for key, uid in self._told.items() if key in self.state.refused}
+        self._refused.keep(self.state.refused)
         for pod, why in self.state.without_template():
-            if self._told.get(pod.key) != pod.uid:
-                self._told[pod.key] = pod.uid
+            if self._refused.begin(pod.uid, pod.key):
                 self._writes.refuse(pod, why)
                 self._refusals.add(pod.key, why)
         self._refusals.write()
@@ -175,6 +174,7 @@ class ClaimReconciler:
 
     async def _wait(self) -> None:
         """Wait until something has changed, what failed is due again, or for the keeper's next poll."""
+        self._retries.forget_old()
         retry, poll = self._retries.next(), self._keeper.wait
         if retry is None:
             await first_of(self._changed.wait(), timeout=poll)

@@ -16,6 +16,7 @@ from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
+from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import Key
@@ -166,9 +167,8 @@ class RefusalLog:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
         self._waiting: dict[tuple[str, str], tuple[str, int]] = {}  # the name of the first, and how many more
-        self._logged: dict[tuple[str, str], float] = {}  # when
+        self._once = Once(clock.now, _QUIET_SECONDS)
 
     def add(self, pod: Key, why: str) -> None:
         first, more = self._waiting.get((pod.namespace, why), (pod.name, -1))
@@ -176,11 +176,9 @@ class RefusalLog:
 
     def write(self) -> None:
         """Log those whose namespace and reason were not logged lately."""
-        now = self._clock.now()
-        self._logged = {group: when for group, when in self._logged.items() if now - when < _QUIET_SECONDS}
-        for group in self._waiting.keys() - self._logged.keys():
+        self._once.forget_old()
+        for group in [group for group in self._waiting if self._once.begin("", group)]:
             (namespace, why), (first, more) = group, self._waiting.pop(group)
-            self._logged[group] = now
             rest = f" (nor for {more} more of this namespace)" if more else ""
             text = "pod %s/%s: %s, so the controller makes no template for it%s"
             log.warning(text, namespace, first, why, rest)

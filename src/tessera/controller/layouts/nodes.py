@@ -7,11 +7,10 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from tessera.controller.failures import Failures, of_the_server, words
+from tessera.controller.failures import ReconcilerFailures, of_the_server, words
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
 from tessera.controller.layouts.plan import SeenNode, kept_by, owners, skipped
-from tessera.controller.layouts.refusals import Refusals
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
@@ -20,6 +19,7 @@ from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
+from tessera.kube.failures import Retries
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
@@ -36,6 +36,8 @@ from tessera.rollout.planned import NotNow, recut_change
 
 log = logging.getLogger(__name__)
 
+_FIRST: Final = 60.0  # seconds until a node that did not begin is looked at again
+_LONGEST: Final = 600.0  # the same of one that refuses again and again
 _AT_ONCE: Final = 16  # nodes that are read and written at the same time
 _SHARED: Final = 10.0  # seconds: of thousands of nodes that may begin, not each reads all claims of the cluster; who is cordoned is looked at anew
 _MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
@@ -50,7 +52,7 @@ class NodeRollouts:
         state: LayoutState,
         recorder: Recorder,
         metrics: ControllerMetrics,
-        failures: Failures,
+        failures: ReconcilerFailures,
         verdict: Callable[[SeenNode, MigLayout], Verdict],
     ) -> None:
         self.told: dict[str, str] = {}  # by node: what its rollout waits for
@@ -68,7 +70,8 @@ class NodeRollouts:
         self._fence: Callable[[], None] = lambda: None
         # slots by which nobody can cordon any more, by the MigLayout's UID and the node: this process has ended the rollout, or has given the slot and sent nothing since
         self._unused: set[tuple[str, str]] = set()
-        self._refusals = Refusals(client.clock)
+        # by node: why it did not begin, and until when it is left alone
+        self._refusals = Retries(client.clock.now, _FIRST, _LONGEST)
         self._dra: tuple[float, DraInventory] | None = None  # when it was read, and what there was
         self.configurations = OurConfigurations(client, self._check)
 
@@ -95,7 +98,7 @@ class NodeRollouts:
 
     def put_off(self, node: str) -> str:
         """Why a node is not looked at for a while; empty when it is."""
-        return self._refusals.of(node)
+        return self._refusals.reason_to_wait(node)
 
     def look_again(self) -> None:
         """What was refused may do now: a MigLayout has changed."""
@@ -209,13 +212,13 @@ class NodeRollouts:
                 await self._begin(name, layout, recuts)
             except NotNow as error:
                 log.info("node %s: not re-cut: %s", name, error)
-                self._refusals.put(name, str(error), passes=True)
+                self._refusals.let_be(name, _FIRST, str(error))
         if tried.error is not None:
-            self._refusals.put(name, words(tried.error))
+            self._refusals.put_off(name, words(tried.error))
 
     async def refused(self, names: Iterable[str], layout: MigLayout) -> bool:
         """Whether some nodes refuse their fixed layout again. Who has refused one lately is asked before it has a slot, since slots cost writes; a few at a time."""
-        asked = list(islice(filter(self._refusals.has_refused, names), _AT_ONCE))
+        asked = list(islice(filter(self._refusals.has_failed, names), _AT_ONCE))
         if not asked:
             return False
         with self._failures.survived("rollout", f"MigLayout {layout.name}", of_the_server) as tried:
@@ -225,7 +228,7 @@ class NodeRollouts:
                 self._to_fixed(one, layout, whole)
         if tried.error is not None:
             for name in asked:
-                self._refusals.put(name, words(tried.error))
+                self._refusals.put_off(name, words(tried.error))
         return any(map(self.put_off, asked))
 
     async def _begin(self, name: str, layout: MigLayout, recuts: Sequence[Recut]) -> None:
@@ -289,12 +292,12 @@ class NodeRollouts:
         change = verdict.change
         why = verdict.invalid or (change.refused if change is not None else "")
         if why:
-            self._refusals.put(seen.name, why)
+            self._refusals.put_off(seen.name, why)
             return None
         if change is None or layout.spec.rollout.when_in_use != "Skip":
             return change
         if held := seen.holding(change.going):
-            self._refusals.put(seen.name, skipped(named(held)), passes=True)
+            self._refusals.let_be(seen.name, _FIRST, skipped(named(held)))
             return None
         return change
 
@@ -308,7 +311,7 @@ class NodeRollouts:
         with self._failures.survived("rollout", f"node {name}", of_the_server) as tried:
             return await self._release(name, layout)
         if tried.error is not None:
-            self._refusals.put(name, words(tried.error), passes=True)
+            self._refusals.let_be(name, _FIRST, words(tried.error))
         return False
 
     async def _release(self, name: str, layout: MigLayout) -> bool:

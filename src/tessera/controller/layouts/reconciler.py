@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from msgspec import to_builtins
 
 from tessera.controller.ability import Ability
-from tessera.controller.failures import Failures, of_the_server
+from tessera.controller.failures import ReconcilerFailures, of_the_server
 from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.decisions import changed_rows
 from tessera.controller.layouts.auto.demand import SOONEST
@@ -28,9 +28,10 @@ from tessera.controller.layouts.status import Pace, news, status_of
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
 from tessera.inventory.operator import read_mig_manager
-from tessera.kube.clock import Backoff, first_of
+from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError
 from tessera.kube.events.recorder import Recorder
+from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
@@ -83,7 +84,7 @@ class LayoutReconciler:
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._autopilot = Autopilot()
-        self._failures = Failures(client.clock, metrics)
+        self._failures = ReconcilerFailures(client.clock, metrics)
         self._time = ServerTime(client)
         self._looking = Looking(client, metrics, self._failures, self._autopilot, soonest)
         self._pace = Pace()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from tessera.controller.ability import Ability
-from tessera.controller.failures import Failures
+from tessera.controller.failures import ReconcilerFailures
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
@@ -19,9 +19,9 @@ from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import PENDING_PODS, PendingPod
-from tessera.kube.clock import Backoff
 from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
+from tessera.kube.failures import Backoff, Once
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
@@ -80,9 +80,9 @@ class PatienceReconciler:
         self._writes = Writes(client, recorder, namespace)
         self._history: History | None = None  # None: it is to be read
         self._unwritten = False  # some of it helped, and is not written yet
-        self._told: dict[Key, str] = {}  # the uids of bare pods that have an Event
+        self._noticed = Once()  # by bare pod: its uid, once it has an Event
         self._backoff = Backoff()
-        self._failures = Failures(client.clock, metrics)
+        self._failures = ReconcilerFailures(client.clock, metrics)
         words = "the controller evicts no pods that wait: %s"
         self._ability = Ability(client.clock, self._lacks, partial(log.warning, words))
         metrics.webhook_seen = lambda: self._webhook.is_ready
@@ -206,9 +206,8 @@ class PatienceReconciler:
         )
 
     def _notice(self, one: Eviction) -> None:
-        if self._told.get(one.pod.key) != one.pod.uid:
-            self._told = {key: uid for key, uid in self._told.items() if key in self.pods}
-            self._told[one.pod.key] = one.pod.uid
+        if self._noticed.begin(one.pod.uid, one.pod.key):
+            self._noticed.keep(self.pods)
             self._writes.notice(one)
 
     def _has_node(self, key: Key, uid: str) -> bool:

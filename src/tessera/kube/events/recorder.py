@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.correlator import Correlator, Event, Written
+from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.objects import moment
@@ -43,7 +44,7 @@ class Recorder:
         self._correlator = Correlator()
         self._waiting: deque[Event] = deque()
         self._recorded = asyncio.Event()
-        self._logged = ""
+        self._once = Once()
 
     def record(self, event: Event) -> None:
         """Write this when there is time; it is dropped when too many wait. Never blocks, never raises."""
@@ -84,11 +85,10 @@ class Recorder:
         except (KubeError, TimeoutError) as error:
             self._correlator.lost(written)
             self._count("failed")
-            if str(error) != self._logged:  # logged once, and again when it is another
+            if self._once.begin(str(error)):
                 log.warning("an event could not be written: %s", error)
-            self._logged = str(error)
             return
-        self._logged = ""
+        self._once.end()
         self._count("written")
 
     async def _send(self, written: Written) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import ANYWHERE, DeviceClass, Slice, Spots
+from tessera.kube.failures import Once
 from tessera.kube.watch.resource import Key, Sink
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
@@ -44,7 +45,7 @@ class DraObjects:
         self._waiting = (
             False  # for slices to be read as the classes need it; the classes before serve until then
         )
-        self._logged: dict[str, str] = {}
+        self._once = Once()
         self._changed = changed
         self._reread = reread
 
@@ -90,7 +91,7 @@ class DraObjects:
     def _use(self) -> None:
         """Follow the classes: at once where the slices were read for them, else as soon as they are."""
         names, known = self._selectors.use(self._classes.values()), self.reader.names
-        self._logged = {name: why for name, why in self._logged.items() if name in self._classes}
+        self._once.keep(self._classes)
         # a class that is gone leaves more to be kept than is needed; that only matters where it makes too many kinds
         too_much = known is not None and self.reader.is_crowded and not names.covers(known)
         if self._classes and (known is None or too_much or not known.covers(names)):
@@ -108,8 +109,7 @@ class DraObjects:
     def log_class_errors(self) -> None:
         """Warn of classes that could not be evaluated, once for each."""
         for one, why in self._selectors.class_errors.items():
-            if self._logged.get(one.name) != why:
-                self._logged[one.name] = why
+            if self._once.begin(why, one.name):
                 _log.warning(
                     "device class %s: it cannot be said which devices it selects, so these count as selected: %s",
                     one.name,

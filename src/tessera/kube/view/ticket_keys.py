@@ -14,6 +14,7 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKey, TicketKeys, TicketMaker, hour_of
 from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.objects import decoder
@@ -110,7 +111,7 @@ class TicketFollower:
         self._tick = tick
         self._key: TicketKey | None = None
         self._due = 0.0  # when the Secret is read again
-        self._logged = ""
+        self._once = Once()
         offers.put_ticket_maker(None)
 
     async def run(self) -> NoReturn:
@@ -133,9 +134,10 @@ class TicketFollower:
             why = str(error)
             if not isinstance(error, KubeError) or (isinstance(error, ApiError) and error.is_absent):
                 self._key = None
-        if why and why != self._logged:
+        if not why:
+            self._once.end()
+        elif self._once.begin(why):
             _log.warning("Secret %s/%s, the key of tickets: %s", self._namespace, SECRET, why)
-        self._logged = why
         self._due = self._clock.now() + (2 * self._tick if self._key is None else self._uniform(*_POLL))
 
 

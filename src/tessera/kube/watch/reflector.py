@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.clock import Backoff
 from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.health import Health, Next, SilenceGuard, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.listing import PAGE, read_list
@@ -54,7 +54,7 @@ class Reflector(Generic[T]):
         self._sink = sink
         self._clock = client.clock
         self._uniform = uniform
-        self._backoff = Backoff(uniform)
+        self._backoff = Backoff(uniform=uniform)
         self._watch_list = watch_list  # whether the server may be asked for streamed lists
         self._paged = False  # whether the next list is an ordinary one, for the last streamed one failed
         self._newest = False  # whether our version means nothing to the server any more

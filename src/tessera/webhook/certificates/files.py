@@ -14,6 +14,7 @@ from typing import Final
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
+from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.webhook import Secret
@@ -51,7 +52,7 @@ class CertificateFiles:
         self._chain = b""
         self._inspected = b""
         self._validity: tuple[float, float] | None = None
-        self._reported: tuple[str, float] = ("", 0.0)
+        self._once = Once(clock.now, _REPEAT_SECONDS)
         self.followed: Followed[tuple[ssl.SSLContext, bytes]] = Followed(
             "certificate", [certificate, key], _read, self._use, report
         )
@@ -72,12 +73,11 @@ class CertificateFiles:
             except TesseraError as error:
                 self._validity = None
                 self._report("the certificate's end date is not known", str(error))
-        problem = self.not_ready() or ""
-        text, when = self._reported
-        if problem != text or (problem and self._clock.now() - when >= _REPEAT_SECONDS):
-            self._reported = (problem, self._clock.now())
-            if problem:
-                self._report("API servers refuse the certificate", problem)
+        problem = self.not_ready()
+        if problem is None:
+            self._once.end()
+        elif self._once.begin(problem):
+            self._report("API servers refuse the certificate", problem)
 
     def not_ready(self) -> str | None:
         """Why API servers refuse what is served, as far as its dates say; or None."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
+from tessera.kube.failures import Backoff, Once
 from tessera.protocol.authority_secret import set_aside
 from tessera.serving.logs import Log
 from tessera.serving.metrics import Family, gauge, labelled
@@ -89,15 +90,15 @@ class CertificateManager:
         self._offset: float | None = None  # by how much the API server's clock is ahead
         self._wrong_clock: str | None = None
         self._damaged: tuple[str, float] | None = None  # the Secret's version, and since when
-        self._reported: tuple[str, float] = ("", 0.0)
-        self._failures = 0  # in a row
+        self._once = Once(clock.now, _REPEAT_SECONDS)
+        self._backoff = Backoff(_SOON_SECONDS, policy.interval, jitter=0.0)
 
     def not_ready(self) -> str | None:
         """Why an API server might refuse what is served now, or None."""
         if self._wrong_clock:
             return self._wrong_clock
         if self._known is None:
-            return self._reported[0] or "the API server has not answered yet"
+            return self._once.text() or "the API server has not answered yet"
         if Duty.SERVE not in self._duties:
             return None
         if self._leaf is None and self._known.authorities is None and Duty.KEEP not in self._duties:
@@ -126,8 +127,8 @@ class CertificateManager:
             return self._failed(str(error))
         except Exception as error:  # noqa: BLE001 # whatever it is, the certificate in use goes on being served
             return self._failed(f"unexpected: {error!r}")
-        self._reported = ("", 0.0)
-        self._failures = 0
+        self._once.end()
+        self._backoff.reset()
         return min(_SOON_SECONDS, self._policy.interval) if self.not_ready() else self._policy.interval
 
     async def step(self) -> RotationStep:
@@ -230,14 +231,11 @@ class CertificateManager:
     def _failed(self, message: str) -> float:
         """Count and log a failure; seconds until the next try, longer each time."""
         self.errors += 1
-        self._failures += 1
-        text, when = self._reported
-        if message != text or self._clock.now() - when >= _REPEAT_SECONDS:
-            self._reported = (message, self._clock.now())
+        if self._once.begin(message):
             unseen = self._clock.now() - self._known_at > self._longest_gap
             trust = "not known, the caBundle cannot be read" if unseen else "as last seen"
             self._log.error("certificates: trying again soon", error=message, trust=trust)
-        return min(_SOON_SECONDS * 2.0 ** min(self._failures - 1, 10), self._policy.interval)
+        return self._backoff.next()
 
     def metrics(self) -> Iterable[Family]:
         authorities = self._known.authorities if self._known else None

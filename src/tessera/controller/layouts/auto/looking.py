@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from tessera.controller.beside import Beside
-from tessera.controller.failures import Failures, words
+from tessera.controller.failures import ReconcilerFailures, words
 from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.deciding import Look
 from tessera.controller.layouts.auto.demand import DemandFollower
@@ -32,7 +32,7 @@ class Looking:
         self,
         client: Client,
         metrics: ControllerMetrics,
-        failures: Failures,
+        failures: ReconcilerFailures,
         pilot: Autopilot,
         soonest: float,
     ) -> None:
