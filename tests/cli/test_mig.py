@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tessera.cli.app import run
-from tessera.cli.common.output import Style
+from tessera.cli.common.output import Style, make_safe
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.mig.layout import CardLayout, Slot
 from tessera.core.mig.placement import Wish
@@ -280,12 +280,12 @@ def test_tiles_in_colour():
         "│free   │1g.18gb│free           │3g.71gb                        │",
         "│       │+me    │               │in use                         │",
     ]
-    coloured = list(draw_cards([card], Style(enabled=True)))
-    assert "\x1b[30m\x1b[46m1g.18gb\x1b[0m" in coloured[2]
+    coloured = list(map(make_safe, draw_cards([card], Style(enabled=True))))
+    assert "\x1b[30;46m1g.18gb\x1b[0m" in coloured[2]
     assert "in use" not in coloured[3]
-    in_use = list(draw_cards([card], Style(enabled=True), used))
-    assert "\x1b[30m\x1b[42m1g.18gb\x1b[0m" in in_use[2]
-    assert f"\x1b[30m\x1b[43m{'3g.71gb':<31}\x1b[0m" in in_use[2]
+    in_use = list(map(make_safe, draw_cards([card], Style(enabled=True), used)))
+    assert "\x1b[30;42m1g.18gb\x1b[0m" in in_use[2]
+    assert f"\x1b[30;43m{'3g.71gb':<31}\x1b[0m" in in_use[2]
 
 
 def test_plan(tessera):

@@ -15,7 +15,8 @@ import click
 from tessera import __version__
 from tessera.cli.common.lazy import LazyGroup, Table
 from tessera.cli.common.locales import open_what_is_closed, write_what_the_locale_can
-from tessera.core.errors import TesseraError, of_system
+from tessera.cli.common.output import warn
+from tessera.core.errors import InvalidInput, TesseraError, of_system
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2
@@ -121,7 +122,7 @@ def run(args: list[str] | None = None) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        warn("interrupted")
         return EXIT_INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()  # a group without a command: its help, as it is
@@ -132,12 +133,13 @@ def run(args: list[str] | None = None) -> int:
         if isinstance(error, click.exceptions.NoSuchCommand):
             typed = f"{where.removeprefix(prog)} {error.command_name}".strip()
             message = f"{error.message} Did you mean {_MEANT[typed]!r}?" if typed in _MEANT else message
-        click.echo(f"{where}: {message} (see {where} --help)", err=True)
+        warn(f"{where}: {message} (see {where} --help)")
         return EXIT_BAD_INPUT
     except click.ClickException as error:
-        click.echo(f"{prog}: {error.format_message()}", err=True)
+        warn(f"{prog}: {error.format_message()}")
         return error.exit_code
     except TesseraError as error:
-        click.echo(f"{prog}: {error}", err=True)
+        first, *more = error.errors if isinstance(error, InvalidInput) else [str(error)]
+        warn(f"{prog}: {first}", *more)
         return EXIT_BAD_INPUT if isinstance(error, ValueError) else EXIT_FAILED
     return result if isinstance(result, int) else 0

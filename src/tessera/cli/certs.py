@@ -12,7 +12,7 @@ from tessera import __version__
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Listen, log_options, option, together
-from tessera.cli.common.output import Output, headed, no_headers_option, output_option
+from tessera.cli.common.output import Output, echo, headed, no_headers_option, output_option, print_document
 from tessera.core.errors import InvalidInput, TesseraError, of_system
 from tessera.kube.rest.client import Client
 from tessera.protocol.pem import certificates_in, leads_to
@@ -130,7 +130,7 @@ def rotate(**where: Any) -> None:
     The command makes a new authority in the Secret. The replicas publish it beside the one in use, sign with it when
     every API server has seen it, and drop the old one when every certificate that it signed has expired.
     """
-    click.echo(_call(where, _introduce))
+    echo([_call(where, _introduce)])
 
 
 @command.command()
@@ -147,7 +147,7 @@ def export(file: str, **where: Any) -> None:
     _, authorities = _call(where, _authorities)
     bundle = bundle_of(authorities.trusted(time.time(), RotationPolicy()))
     if file == "-":
-        click.echo(bundle.decode(), nl=False)
+        print_document(bundle.decode(), ends_line=False)
         return
     try:
         Path(file).write_bytes(bundle)

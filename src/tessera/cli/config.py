@@ -5,7 +5,7 @@ import json
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.output import warn
+from tessera.cli.common.output import echo, print_document, warn
 from tessera.core.errors import InvalidInputs
 from tessera.core.text import number_of
 from tessera.kube.object_files import called, read_file
@@ -32,23 +32,23 @@ def check(file: str) -> int:
         return 2
     policy = configuration.policy
     types, chains = ", ".join(policy.injection.default) or "none", len(policy.fallback.chains)
-    click.echo(f"{where}: fine ({number_of(chains, 'fallback chain')}; injection for GPU types: {types})")
+    echo([f"{where}: fine ({number_of(chains, 'fallback chain')}; injection for GPU types: {types})"])
     return 0
 
 
 @command.command()
 def example() -> None:
     """Print a commented example to start from."""
-    click.echo(config.EXAMPLE, nl=False)
+    print_document(config.EXAMPLE, ends_line=False)
 
 
 @command.command()
 def schema() -> None:
     """Print the JSON Schema of the file, for editors."""
-    click.echo(json.dumps(config.json_schema(), indent=2))
+    print_document(json.dumps(config.json_schema(), indent=2))
 
 
 @command.command()
 def reference() -> None:
     """Print the reference of every field, as Markdown."""
-    click.echo(config.reference(), nl=False)
+    print_document(config.reference(), ends_line=False)

@@ -8,6 +8,7 @@ import click
 from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options, policy_options
 from tessera.cli.common.options import Listen, env_option
+from tessera.cli.common.output import echo
 from tessera.cli.common.reading import files_option
 from tessera.cli.why.pods import explained
 from tessera.core.errors import InvalidInput
@@ -84,7 +85,7 @@ def command(
 
         explain = explainer(offers_of(described, used.policy.fallback), policy)
         async with serve_dashboard(None, board, explain, Address(address, port), names=names) as url:
-            click.echo(f"{url}  shows {called(*sources)}; ^C ends it")
+            echo([f"{url}  shows {called(*sources)}; ^C ends it"])
             await asyncio.Event().wait()
         return 0
 
@@ -108,7 +109,7 @@ def command(
                 serve_dashboard(client, board, explain, where, names=names, why=why, ask=ask) as url,
                 serve_metrics(board, metrics_listen) if metrics_listen else nullcontext(),
             ):
-                click.echo(f"{url}  shows {at}; ^C ends it")
+                echo([f"{url}  shows {at}; ^C ends it"])
                 await asyncio.Event().wait()
         return 0
 

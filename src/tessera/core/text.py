@@ -1,7 +1,7 @@
 """Texts as messages may carry them: short, and without control characters."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tessera.core.errors import InvalidInput
@@ -23,11 +23,17 @@ def quoted(text: str, most: int = MOST_SHOWN) -> str:
 
 
 def printable(text: str) -> str:
-    """A text on one line, in which a terminal finds nothing to obey: control and formatting characters are written out."""
-    line = " ".join(text.split())
-    if line.isprintable():
-        return line
-    return "".join(one if one.isprintable() else escaped(one) for one in line)
+    """A text on one line, in which a terminal finds nothing to obey."""
+    return printable_lines(" ".join(text.split()))
+
+
+def printable_lines(text: str, escape: Callable[[str], str] = escaped) -> str:
+    """A text in which control and formatting characters are written out; only ends of lines stay."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        character if character == "\n" or character.isprintable() else escape(character) for character in text
+    )
 
 
 def number_of(count: int, noun: str) -> str:

@@ -12,7 +12,7 @@ from tessera.cli.admit.explanation import explain
 from tessera.cli.admit.summary import Summary
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options, policy_options
 from tessera.cli.common.options import option
-from tessera.cli.common.output import Output, Style, echo, output_option, warn
+from tessera.cli.common.output import Output, Style, echo, output_option, print_document, warn
 from tessera.cli.common.reading import warn_of_classes
 from tessera.core.admission.outcome import Denied
 from tessera.core.admission.policy import Policy
@@ -130,7 +130,7 @@ def command(
     if counts:
         begin = partial(Summary, offers, policy, space)
         summary = _counted(given, begin()) if files else cluster.run(partial(_count_pods, begin=begin))
-        click.echo(summary.text(Style.of(sys.stdout)))
+        echo(summary.draw(Style.of(sys.stdout)))
         claims, rejected = summary.claims, False
     else:
         results = list(_admitted(given, offers, policy, space))
@@ -226,13 +226,15 @@ def _print(results: list[Admitted], offers: Offers, used: UsedPolicy, output: Ou
     if output.form == "explain":
         style = Style.of(sys.stdout)
         explained = [explain(one, offers, used.policy, style) for one in results]
-        click.echo("\n\n".join([*explained, style.dim(str(used))]))
+        echo("\n\n".join([*explained, style.dim(str(used))]).split("\n"))
         return
     admitted = [one for one in results if not one.rejected]
     if output.form == "patch":
-        echo(json.dumps(one.operations) for one in admitted if one.reviewed)
+        for one in admitted:
+            if one.reviewed:
+                print_document(json.dumps(one.operations))
     elif output.form == "yaml":
-        click.echo("---\n".join(yaml.dump(one.after) for one in admitted), nl=False)
+        print_document("---\n".join(yaml.dump(one.after) for one in admitted), ends_line=False)
     elif admitted:
         after = [one.after for one in admitted]
         several = {"apiVersion": "v1", "kind": "List", "items": after}

@@ -62,7 +62,7 @@ class Summary:
             for pair in _replacements(reviewed.pod, would):
                 self._replacements.setdefault(pair, Counter())[space] += 1
 
-    def text(self, style: Style) -> str:
+    def draw(self, style: Style) -> list[str]:
         """The summary for a person."""
         counters = (self._with_gpus, self._changed, self._rejected)
         gpus, changed, rejected = (each.total() for each in counters)
@@ -80,7 +80,7 @@ class Summary:
             lines += ["", *self._messages[:_MOST_REJECTED]]
             if (more := len(self._messages) - _MOST_REJECTED) > 0:
                 lines.append(f"… and {more} more that would be rejected")
-        return "\n".join(lines)
+        return lines
 
 
 def _replacements(pod: Pod, would: Decision) -> Iterator[tuple[str, str]]:

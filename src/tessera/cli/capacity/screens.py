@@ -6,10 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-import click
-
 from tessera.cli.capacity.forms import Row, document, draw, drawn, tables
-from tessera.cli.common.output import Output, Style, echo, table, warn
+from tessera.cli.common.output import Output, Style, draw_screen, echo, print_document, table, warn
 from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report
@@ -18,7 +16,6 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import STALE
 
 _PACE: Final = 0.5  # seconds between two pictures: people do not read faster
-_HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 
 
 async def show_changes(
@@ -60,7 +57,7 @@ class Picture:
         height = shutil.get_terminal_size().lines - 1 - len(below)
         if len(lines) > height:
             lines = [*lines[: height - 1], f"… {len(lines) - height + 1} more lines"]
-        click.echo(_HOME_AND_CLEAR + "\n".join([*lines, *below]), color=True)
+        draw_screen([*lines, *below])
 
 
 class Lines:
@@ -69,7 +66,8 @@ class Lines:
     _error = ""
 
     def show(self, report: Report, error: str) -> None:
-        echo(self.changes(report))
+        for text in self.changes(report):
+            self.put(text)
         sys.stdout.flush()
         if error and not self._error:
             warn(error)
@@ -77,6 +75,10 @@ class Lines:
 
     def changes(self, report: Report) -> list[str]:
         raise NotImplementedError
+
+    def put(self, text: str) -> None:
+        """Print one of them."""
+        echo([text])
 
 
 class Documents(Lines):
@@ -89,6 +91,9 @@ class Documents(Lines):
     def changes(self, report: Report) -> list[str]:
         last, self._last = self._last, self._text(report)
         return [self._last] if self._last != last else []
+
+    def put(self, text: str) -> None:
+        print_document(text)
 
 
 class ChangedLines(Lines):

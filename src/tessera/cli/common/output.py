@@ -2,6 +2,9 @@
 
 A command names the forms that it draws itself (`table`, `wide`, …), and gives documents as plain values. Every command prints
 documents in the same forms: JSON, YAML, and kubectl's JSONPath templates.
+
+Every command prints through this module. It writes control characters out, because tenants write many of the texts: names, annotations,
+messages of Events. `Style` marks colours, and only these marks become sequences that a terminal obeys.
 """
 
 import os
@@ -9,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial, partialmethod
 from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
@@ -16,6 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tessera.cli.common.options import option
+from tessera.core.text import printable_lines
 
 if TYPE_CHECKING:
     from tessera.cli.common.jsonpath import JsonPathTemplate
@@ -25,6 +30,18 @@ T = TypeVar("T")
 
 _DOCUMENTS: Final = ("json", "yaml")
 _JSONPATH: Final = "jsonpath="
+_COLOUR: Final = f"\x00{os.urandom(8).hex()}:"  # begins a mark of `Style`; nobody else can know it
+
+
+class Background(StrEnum):
+    """Colours behind a text, by their numbers on a terminal."""
+
+    GREEN = "42"
+    YELLOW = "43"
+    MAGENTA = "45"
+    CYAN = "46"
+    WHITE = "47"
+    BRIGHT_BLUE = "104"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +57,17 @@ class Style:
         return cls(stream.isatty() and not forbidden)
 
     def _paint(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.enabled else text
+        return f"{_COLOUR}{code}m{text}{_COLOUR}0m" if self.enabled else text
 
     bold = partialmethod(_paint, "1")  # headings
     dim = partialmethod(_paint, "2")  # what matters less
     good = partialmethod(_paint, "32")  # what was added, chosen, admitted
     bad = partialmethod(_paint, "31")  # what was removed, refused, missing
     note = partialmethod(_paint, "33")  # what a person should notice
+
+    def on(self, background: Background, text: str) -> str:
+        """Black text on a colour."""
+        return self._paint(f"30;{background}", text)
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -68,16 +89,33 @@ def block(label: str, texts: Iterable[str]) -> list[str]:
     return [f"  {(label if at == 0 else ''):<12}{text}".rstrip() for at, text in enumerate(texts)]
 
 
+def make_safe(line: str) -> str:
+    """Put a text on one line, write its control characters out, and turn the marks of `Style` into the terminal's sequences."""
+    plain, *coloured = line.replace("\n", " ").split(_COLOUR)
+    parts = (part.partition("m") for part in coloured)
+    return printable_lines(plain) + "".join(f"\x1b[{code}m{printable_lines(rest)}" for code, _, rest in parts)
+
+
 def echo(lines: Iterable[str]) -> None:
     """Print lines, each as soon as there is one; click leaves colours out where they are not shown."""
     for line in lines:
-        click.echo(line)
+        click.echo(make_safe(line))
 
 
 def warn(*lines: str) -> None:
     """Print lines on standard error."""
     for line in lines:
-        click.echo(line, err=True)
+        click.echo(make_safe(line), err=True)
+
+
+def draw_screen(lines: Iterable[str]) -> None:
+    """Clear the terminal and print lines on it."""
+    click.echo("\x1b[H\x1b[J" + "\n".join(map(make_safe, lines)), color=True)
+
+
+def print_document(text: str, *, ends_line: bool = True) -> None:
+    """Print a text for programs. A terminal gets it without control characters; a pipe and a file get it as it is."""
+    click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=ends_line)
 
 
 class _Lenient:
@@ -133,7 +171,8 @@ class Output:
 
         if self.form == "json":
             encoded = msgspec.json.encode(document)
-            return (encoded if one_of_many else msgspec.json.format(encoded, indent=2)).decode()
+            text = (encoded if one_of_many else msgspec.json.format(encoded, indent=2)).decode()
+            return printable_lines(text, escape=_escape_in_json)
         plain = msgspec.to_builtins(document)  # mappings, lists and texts, as JSON would have them
         if self.template is not None:
             return self.template.render(plain)
@@ -143,7 +182,7 @@ class Output:
 
     def print(self, document: Any) -> None:
         """Print a document; a template ends its lines itself, as with kubectl."""
-        click.echo(self.text(document), nl=self.template is None)
+        print_document(self.text(document), ends_line=self.template is None)
 
     def show(self, document: Callable[[], Any], drawn: Callable[[Style], Iterable[str]]) -> None:
         """Print the document where one was asked for, else the lines that the command draws."""
@@ -151,6 +190,12 @@ class Output:
             self.print(document())
         else:
             echo(drawn(Style.of(sys.stdout)))
+
+
+def _escape_in_json(character: str) -> str:
+    """A character as JSON writes it in ASCII: one escape, or two surrogates."""
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 class _Form(click.ParamType[Output]):

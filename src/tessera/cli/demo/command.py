@@ -7,6 +7,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.options import option, read_parsed
+from tessera.cli.common.output import echo
 from tessera.cli.dashboard import PORT
 from tessera.serving.ending import run_until_signalled
 
@@ -67,8 +68,7 @@ def command(
     stories = _stories()
     known = {story.name: story for story in stories}
     if list_only:
-        for story in stories:
-            click.echo(f"{story.name:<12} {story.title}")
+        echo(f"{story.name:<12} {story.title}" for story in stories)
         return 0
     unknown = [name for name in names if name not in known]
     if unknown:

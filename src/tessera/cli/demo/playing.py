@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import click
-
 from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.output import Style, echo
 from tessera.cli.demo.narrator import heading, narrate
@@ -79,7 +77,7 @@ async def serve_demo(stories: list[Story], pace: Pauses, port: int, own: dict[st
     ):
         installed = {"metadata": {"name": decides_by.name}, "data": {KEY: CONFIGURATION}}
         await client.create(path_of("v1", "configmaps", namespace=decides_by.namespace), installed)
-        click.echo(f"{bold(url)}  shows the cluster\n")
+        echo([f"{bold(url)}  shows the cluster", ""])
         stage = Stage(client, cluster)
         if stories:
             await _play_all(stories, stage, pace)
@@ -87,8 +85,8 @@ async def serve_demo(stories: list[Story], pace: Pauses, port: int, own: dict[st
         await _equipped(cluster, stage)
         for pod in () if own else SOME_PODS:
             await stage.create(pod)
-        click.echo(f"\n{bold(url)}  keeps showing it, with all nodes; ^C ends it")
-        click.echo(f"export KUBECONFIG={cluster.kubeconfig}  connects kubectl and tessera to it")
+        echo(["", f"{bold(url)}  keeps showing it, with all nodes; ^C ends it"])
+        echo([f"export KUBECONFIG={cluster.kubeconfig}  connects kubectl and tessera to it"])
         await asyncio.Event().wait()
     return 0
 
@@ -114,7 +112,7 @@ async def _play_all(stories: list[Story], stage: Stage, pace: Pauses) -> int:
         if number + 1 < len(stories):
             await _wait(pace, style)
     last = f"{good} of {len(stories)} stories ended as expected, in {time.monotonic() - began:.0f} s."
-    click.echo((style.good if good == len(stories) else style.bad)(last))
+    echo([(style.good if good == len(stories) else style.bad)(last)])
     return 0 if good == len(stories) else 1
 
 
@@ -124,7 +122,7 @@ async def _play(story: Story, stage: Stage, pace: Pauses, style: Style, width: i
     async with aclosing(story.play(stage)) as scenes:
         async for _, scene in scenes:
             if isinstance(scene, NodesCame) and not first:
-                click.echo()  # another cluster
+                echo([""])  # another cluster
             echo(narrate(scene, style, width))
             right, first = right and not scene.wrong, False
             await asyncio.sleep(pace.step)
@@ -136,7 +134,7 @@ async def _wait(pace: Pauses, style: Style) -> None:
     if not pace.pause:
         await asyncio.sleep(pace.story)
         return
-    click.echo(style.dim("Enter: the next story"))
+    echo([style.dim("Enter: the next story")])
     loop = asyncio.get_running_loop()
     pressed = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), pressed.set)  # the cluster goes on running meanwhile

@@ -106,7 +106,7 @@ async def _dry_run(client: Client, found: Changes, to_write: Sequence[Change]) -
     if found.manager is not None and found.new:
         try:
             await ConfigMap(client, found.manager, warn).add(found.new, dry_run=True)
-            click.echo(f"{found.manager}: the API server would accept it")
+            echo([f"{found.manager}: the API server would accept it"])
         except ApiError as error:
             warn(f"{found.manager}: {error}")
             refused += 1
@@ -115,7 +115,7 @@ async def _dry_run(client: Client, found: Changes, to_write: Sequence[Change]) -
             warn(f"{change.node}: {why}")
             refused += 1
         else:
-            click.echo(f"{change.node}: the API server would accept it")
+            echo([f"{change.node}: the API server would accept it"])
     return int(refused > 0)
 
 

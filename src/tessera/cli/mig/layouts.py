@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from tessera.cli.common.options import option
-from tessera.cli.common.output import Output, Style, echo, output_option, warn
+from tessera.cli.common.output import Output, Style, echo, output_option, print_document, warn
 from tessera.cli.common.reading import mig_parted_option
 from tessera.cli.mig.sources import LayoutOptions, Reading, read_sources, source_options
 from tessera.cli.mig.tiles import draw_cards
@@ -72,7 +72,10 @@ def validate(given: LayoutOptions, config: str | None, output: Output) -> int:
     Exit codes: 0 all fit (or can be read, without --product), 1 some do not, 2 bad input.
     """  # fmt: skip
     verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
-    output.show(lambda: verdicts, lambda style: [_line(verdict, style) for verdict in verdicts])
+    output.show(
+        lambda: verdicts,
+        lambda style: [line for verdict in verdicts for line in _draw_verdict(verdict, style)],
+    )
     return int(any(verdict.outcome not in (Fit.FITS, Fit.READABLE) for verdict in verdicts))
 
 
@@ -96,13 +99,14 @@ def _verdict(title: str, source: Source, entries: tuple[LayoutEntry, ...]) -> La
     return LayoutCheck(title, Fit.FITS, resources=resources)
 
 
-def _line(verdict: LayoutCheck, style: Style) -> str:
+def _draw_verdict(verdict: LayoutCheck, style: Style) -> list[str]:
     paint = {Fit.FITS: style.good, Fit.READABLE: style.note}.get(verdict.outcome, style.bad)
     offered = [f"{name} ×{count}" for name, count in verdict.resources.items()]
     details = verdict.reasons or [", ".join(offered) or "no devices"]
-    return ("\n  " if len(details) > 1 else " ").join(
-        [f"{verdict.layout}: {paint(verdict.outcome)}:", *details]
-    )
+    heading = f"{verdict.layout}: {paint(verdict.outcome)}:"
+    if len(details) == 1:
+        return [f"{heading} {details[0]}"]
+    return [heading, *(f"  {detail}" for detail in details)]
 
 
 @click.command("convert")
@@ -137,7 +141,7 @@ def convert(
     # a product that only the node's labels name is no request for positions
     conversion = mig.convert(document, mig.Format(to), given.cards or source.cards, given.product)
     warn(*(f"Warning: {loss}" for loss in conversion.losses))
-    click.echo(mig.write(conversion.document), nl=False)
+    print_document(mig.write(conversion.document), ends_line=False)
 
 
 def _several(sources: Sequence[Source | Unreadable], given: LayoutOptions) -> str:
@@ -196,7 +200,7 @@ def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig
             failed = True
             continue
         if len(sources) > 1:
-            click.echo(("\n" if drawn else "") + style.bold(source.where))
+            echo([*([""] if drawn else []), style.bold(source.where)])
         drawn = True
         if source.known is not None:
             echo(_from(source.known))

@@ -12,7 +12,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
-from tessera.cli.common.output import Output, output_option, warn, whoever_reads
+from tessera.cli.common.output import Output, echo, output_option, warn, whoever_reads
 from tessera.cli.common.reading import files_option, read_inventory
 from tessera.cli.mig.applying import ApplyOptions, apply_plan
 from tessera.cli.mig.plan_cards import node_cards, product_cards
@@ -252,7 +252,7 @@ def _print_pending(
         raise InvalidInput("no node has cards that could be cut; give cards: --product H200 --cards 4")
     warn(*explain_waiting(pending.waiting))
     if not pending.waiting.wanted and output.form == "table":
-        click.echo("no layout is needed")
+        echo(["no layout is needed"])
         return 0, ()
     needed = pending.most_wanted()
     question = ask(pending.waiting.wanted, cards.cards, cards.places, fill=needed if fill else None)

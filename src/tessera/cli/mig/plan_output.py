@@ -164,7 +164,7 @@ def _runai(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterab
         if number:
             yield "---"
         yield from comments
-        yield mig.write(mig.document_of(layout)).rstrip("\n")
+        yield from mig.write(mig.document_of(layout)).rstrip("\n").split("\n")
     yield from _not_written(changes)
 
 
@@ -176,7 +176,7 @@ def _parted(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Itera
         if not place.name:
             configs[mig.SELECTED] = parted_entries(_imagined(changes.plan, place))
     if configs:
-        yield mig.write(mig.MigDocument(mig.Format.MIG_PARTED, configs)).rstrip("\n")
+        yield from mig.write(mig.MigDocument(mig.Format.MIG_PARTED, configs)).rstrip("\n").split("\n")
 
 
 def _operator(changes: PlanChanges, _: Sequence[NodeCards], more: More) -> Iterable[str]:

@@ -3,17 +3,21 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import click
-
-from tessera.cli.common.output import Style
+from tessera.cli.common.output import Background, Style
 from tessera.core.mig.layout import CardLayout, Slot, named_cards
 from tessera.core.mig.placement import Instance, room_for
 
 _CELL = 8  # columns of a memory slice: `1g.10gb` and a border; eight slices are 65 columns
 
 # compute slices → background; black text reads well on all of them
-_COLOURS = {1: "cyan", 2: "green", 3: "yellow", 4: "magenta", 7: "bright_blue"}
-_IN_USE, _FREE = "yellow", "green"  # where it is known what is in use, colours show that
+_COLOURS = {
+    1: Background.CYAN,
+    2: Background.GREEN,
+    3: Background.YELLOW,
+    4: Background.MAGENTA,
+    7: Background.BRIGHT_BLUE,
+}
+_IN_USE, _FREE = Background.YELLOW, Background.GREEN  # where it is known what is in use, colours show that
 
 
 # devices of a card that are in use, None the whole one; None: unknown
@@ -25,7 +29,7 @@ class Tile(NamedTuple):
 
     size: int
     lines: tuple[str, str]
-    colour: str | None
+    colour: Background | None
 
 
 def draw_cards(
@@ -81,10 +85,10 @@ def _use(instance: Instance | None, taken: Taken) -> str:
     return "in use" if taken is not None and instance in taken else ""
 
 
-def _colour(instance: Instance | None, taken: Taken) -> str | None:
+def _colour(instance: Instance | None, taken: Taken) -> Background | None:
     if taken is not None:
         return _IN_USE if instance in taken else _FREE
-    return _COLOURS.get(instance.profile.compute, "white") if instance is not None else None
+    return _COLOURS.get(instance.profile.compute, Background.WHITE) if instance is not None else None
 
 
 def _draw(tiles: list[Tile], slices: int, style: Style) -> Iterator[str]:
@@ -107,7 +111,5 @@ def _list(tiles: list[Tile], style: Style) -> Iterator[str]:
         edge += tile.size
 
 
-def _coloured(text: str, colour: str | None, style: Style) -> str:
-    if not style.enabled:
-        return text
-    return click.style(text, fg="black", bg=colour) if colour else style.dim(text)
+def _coloured(text: str, colour: Background | None, style: Style) -> str:
+    return style.on(colour, text) if colour else style.dim(text)
