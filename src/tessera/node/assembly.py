@@ -13,6 +13,7 @@ from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import TICK, NotPublished
 from tessera.node.sources import InThread, Source, SourceFailed
 from tessera.node.sources.faults import FaultySource
+from tessera.node.sources.laid_out import LaidOutSource
 from tessera.node.sources.layout import NodeLayoutStatus
 from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.node.sources.static import StaticSource
@@ -20,9 +21,6 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
 
 if TYPE_CHECKING:
     from tessera.node.sources.cutting.on_demand import OnDemandSource
-    from tessera.node.sources.cutting.source import CutSource
-
-    LaidOut = SimulatedSource | CutSource | OnDemandSource  # a source whose cards are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class NodeSources:
     def __init__(
         self,
         sources: Iterable[Source],
-        laid_out: "LaidOut | None" = None,
+        laid_out: LaidOutSource | None = None,
         changed: asyncio.Event | None = None,
         on_demand: "OnDemandSource | None" = None,
     ) -> None:
@@ -107,7 +105,7 @@ def node_sources(
     sources: list[Source] = []
     if configuration.static:
         sources.append(InThread(StaticSource(configuration.static, settings.host_root).devices))
-    laid_out: LaidOut | None = None
+    laid_out: LaidOutSource | None = None
     if configuration.simulated:
         laid_out = SimulatedSource(
             configuration.simulated,

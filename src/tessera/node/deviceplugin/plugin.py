@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tessera.core.devices.device import Device, DeviceSet, by_resource
 from tessera.core.devices.held import published
@@ -33,12 +33,10 @@ from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics
 from tessera.node.poller import NOT_SAVED, TIMEOUT, Poller, with_health
 from tessera.node.rpc import remove_dead_sockets
+from tessera.node.sources.laid_out import LaidOutSource
 from tessera.node.state import DeviceState, Key, rebuilt, unknown
 from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.protocol.kubelet.in_use import IN_USE, encode_in_use
-
-if TYPE_CHECKING:
-    from tessera.node.assembly import LaidOut
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +118,7 @@ class Plugin(Poller):
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def _report_use(self, cards: "LaidOut") -> None:
+    async def _report_use(self, cards: LaidOutSource) -> None:
         """Publish what depends on which devices pods hold: the metric of fragmentation, and the node's annotation."""
         while True:
             await self._allocations.settle(self._keys)

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Slot, Strategy
@@ -20,7 +19,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.node.polling import reconciling
-from tessera.node.sources.layout import Decided, Layouts, NodeLayoutStatus, file_text, text_of
+from tessera.node.sources.layout import NodeLayoutStatus, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.protocol.mig.nodes import (
@@ -226,16 +225,3 @@ class NodeLink:
         log.info("node %s: state of its layout written: %s", self._name, ", ".join(names))
         if self._seen is seen:  # else the watch has brought something newer meanwhile
             self._seen = answer
-
-
-def decide(
-    layouts: Layouts, link: NodeLink | None, file: Path | None, before: Decided | None
-) -> Decided | None:
-    """The layout that the node, or else a file, desires now; while the API server is silent that of the last run, None: none yet."""
-    if link is None:
-        return layouts.decide(file_text(file) if file else None, before)
-    if link.synced:
-        return layouts.decide(link.desired, before)
-    if link.silent and before is None:
-        return layouts.recall()
-    return before

@@ -43,7 +43,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 
 def recall(monkeypatch: pytest.MonkeyPatch, seconds: float, on_the_way: float = 0.3) -> None:
-    for module in ("deviceplugin.withdrawn", "sources.cutting.cuts"):
+    for module in ("deviceplugin.withdrawn", "sources.cutting.source"):
         monkeypatch.setattr(f"tessera.node.{module}.RECALL", seconds)
     monkeypatch.setattr("tessera.node.deviceplugin.withdrawn.ON_THE_WAY", on_the_way)
 

@@ -12,17 +12,15 @@ from typing import Final
 
 from tessera.core.mig.cutting import Cut
 from tessera.kube.clock import either
-from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, cut
+from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, ResetNeeded, cut
 from tessera.node.sources.cutting.journal import Journal, Lock
 from tessera.node.sources.cutting.port import DriverRefused, GpuDriver
 
 log = logging.getLogger(__name__)
 
 _HANGS_AFTER: Final = 30.0  # seconds for one call; NVML makes and removes instances within a second or two
-
-
 # seconds until a card that some program uses is tried again, doubling from the first to the second
-AGAIN: Final = (5.0, 60.0)
+_IN_USE: Final = (5.0, 60.0)
 _POLL: Final = 0.5  # seconds between two checks of a job: it may hang, or we may end
 _STOP: Final = 5.0  # seconds for jobs at work when we end; Kubernetes gives us 30 in all
 
@@ -84,36 +82,61 @@ class CutJob:
         self._ended()
 
 
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """A cut that did not come to its end, and is tried again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostponedCut:
+    """A cut that did not come to its end; its card is tried again."""
 
     goal: Cut
-    message: str
-    at: float
-    delay: float
+    outcome: Busy | ResetNeeded | Failed
+    waits: tuple[float, float]  # seconds: the first and the longest wait after such an outcome
+    seconds: float  # the wait from its end to the next try
+    at: float  # when the next try may begin
+    is_news: bool  # whether the cut before it had another message
 
 
-class AwaitedJobs:
-    """Jobs that the DRA driver waits for, one at a time on a card, alone among the processes that cut."""
+class CardJobs:
+    """Runs cuts, one at a time on a card. A card whose cut did not come to its end is tried again, more and more seldom."""
 
     def __init__(
-        self, driver: GpuDriver, journal: Journal, lock: Lock, clock: Callable[[], float] = time.monotonic
+        self,
+        driver: GpuDriver,
+        journal: Journal,
+        lock: Lock,
+        ended: asyncio.Event,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        keeps_lock: bool = False,
+        after_refusal: tuple[float, float] | None = None,
     ) -> None:
+        """`ended` is set whenever a cut has ended. `keeps_lock`: the caller takes the lock and releases it.
+
+        `after_refusal`: the first and the longest wait after NVML refused a cut; one that it would always refuse is not tried again.
+        Without it such a card waits as one in use does.
+        """
         self._driver = driver
         self._journal = journal
-        self._lock = lock
+        self._ended = ended
         self._clock = clock
-        self._users = 0  # of the lock
+        self._after_refusal = after_refusal
+        self._lock = lock
+        self._users = int(keeps_lock)  # of the lock, besides the jobs
         self._jobs: dict[str, CutJob] = {}
-        self._later: dict[str, _Later] = {}
-        self._ended = asyncio.Event()
-        self._latest = inf  # until when `over` waits
+        self._postponed: dict[str, PostponedCut] = {}
+        self._latest = inf  # until when `wait_for` waits
 
     @property
     def busy(self) -> frozenset[str]:
         """The cards that are being cut."""
         return frozenset(self._jobs)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The cards that stay as they are for now because NVML refused, by UUID, with its message."""
+        return {
+            card: cut.outcome.message
+            for card, cut in self._postponed.items()
+            if isinstance(cut.outcome, Failed) and self._clock() < cut.at
+        }
 
     @contextmanager
     def alone(self) -> Iterator[str]:
@@ -126,47 +149,77 @@ class AwaitedJobs:
             self._users -= not objection
             self._release()
 
+    def at_work(self, card: str) -> str:
+        """What is at work on a card; empty: nothing."""
+        job = self._jobs.get(card)
+        return (job.hangs or "is being cut") if job else ""
+
+    def reason(self, card: str) -> str:
+        """What keeps a card from being cut, besides pods and refusals; empty: nothing."""
+        cut = self._postponed.get(card)
+        if card in self._jobs or cut is None or isinstance(cut.outcome, Failed):
+            return self.at_work(card)
+        return f"will be tried again: {cut.outcome.message}"
+
     def postponed(self, card: str, goal: Cut) -> str:
         """What kept a card from being cut like this when it was tried last, as long as it is not tried again; empty: it may be."""
-        later = self._later.get(card)
-        return later.message if later and later.goal == goal and self._clock() < later.at else ""
+        cut = self._postponed.get(card)
+        return cut.outcome.message if cut and cut.goal == goal and self._clock() < cut.at else ""
 
-    def begin(self, order: Order) -> CutJob:
+    def forget(self) -> None:
+        """Another layout is desired: what was refused may be possible now."""
+        self._postponed = {}
+
+    def start(self, order: Order) -> CutJob:
         loop = asyncio.get_running_loop()
         job = CutJob(order, self._driver, self._journal, lambda: wake(loop, self._ended), self._clock)
         self._jobs[order.card] = job
         job.start()
         return job
 
-    async def wait_for_card(self, card: str, ends: float) -> str:
-        """Wait until nothing is at work on a card, or for so long; what is at work then."""
+    async def wait_for(self, card: str, ends: float) -> None:
+        """Wait until nothing is at work on a card, or until then."""
         job = self._jobs.get(card)
         while job and job.outcome is None and self._clock() < min(ends, self._latest):
             self._ended.clear()
             if job.outcome is None:
                 await either(self._ended, _POLL)
-        return (job.hangs or "is being cut") if job and job.outcome is None else ""
 
-    def collect(self) -> dict[str, str]:
-        """The cards whose jobs have ended, with what kept them from coming to their end."""
+    def collect(self) -> dict[str, PostponedCut | Done]:
+        """Take the outcomes of the jobs that have ended, by card."""
         ended = {card: job for card, job in self._jobs.items() if job.outcome is not None}
-        found = {}
+        outcomes: dict[str, PostponedCut | Done] = {}
         for card, job in ended.items():
             del self._jobs[card]
-            before, message = self._later.pop(card, None), job.message
-            if message:
-                same = before if before and before.goal == job.order.goal else None
-                delay = min(2 * same.delay, AGAIN[1]) if same else AGAIN[0]
-                self._later[card] = _Later(job.order.goal, message, self._clock() + delay, delay)
-                if before is None or before.message != message:
-                    log.warning("card %s: not all is cut, will be tried again: %s", card, message)
-            found[card] = message
+            before = self._postponed.pop(card, None)
+            if job.outcome is None or isinstance(job.outcome, Done):
+                outcomes[card] = Done()
+            else:
+                outcomes[card] = self._postponed[card] = self._postpone(job.order.goal, job.outcome, before)
         self._release()
-        return found
+        return outcomes
 
     def stop(self) -> None:
-        """The process ends: `over` waits only a moment longer."""
+        """The process ends: `wait_for` waits only a moment longer."""
         self._latest = self._clock() + _STOP
+
+    def _postpone(
+        self, goal: Cut, outcome: Busy | ResetNeeded | Failed, before: PostponedCut | None
+    ) -> PostponedCut:
+        waits = _IN_USE
+        if self._after_refusal and isinstance(outcome, Failed):
+            waits = (inf, inf) if outcome.lasting else self._after_refusal
+        first, longest = waits
+        is_same = before is not None and (before.goal, before.waits) == (goal, waits)
+        seconds = min(2 * before.seconds, longest) if before and is_same else first
+        return PostponedCut(
+            goal=goal,
+            outcome=outcome,
+            waits=waits,
+            seconds=seconds,
+            at=self._clock() + seconds,
+            is_news=before is None or before.outcome.message != outcome.message,
+        )
 
     def _release(self) -> None:
         if not (self._jobs or self._users):

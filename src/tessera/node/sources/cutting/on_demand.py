@@ -6,41 +6,31 @@ killed left it, or another program made it.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tessera.core.devices.device import Card, Device, DeviceType, Place, Span
 from tessera.core.devices.preference import blocks_of
 from tessera.core.devices.transition import Transition
-from tessera.core.errors import InvalidInput
 from tessera.core.mig.cutting import Cut
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Instance, every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse
-from tessera.kube.rest.client import Client
-from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import NotPublished
-from tessera.node.sources.cutting.card import Order
-from tessera.node.sources.cutting.jobs import AwaitedJobs
-from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
-from tessera.node.sources.cutting.neighbours import Neighbours
-from tessera.node.sources.cutting.port import GpuDriver, Products
+from tessera.node.sources.cutting.card import Done, Order
+from tessera.node.sources.cutting.jobs import CardJobs, PostponedCut
 from tessera.node.sources.cutting.reading import (
     CardClaims,
     free_on,
     made_on,
-    mode_stays,
     place_on,
     slice_at,
-    unreadable,
 )
-from tessera.node.sources.layout import NodeLayoutStatus, refused
-from tessera.node.sources.node_link import NodeLink, report_with
-from tessera.node.sources.nvml import NvmlSource
+from tessera.node.sources.cutting.real_cards import RealCards
+from tessera.node.sources.layout import refused
+from tessera.node.sources.node_link import report_with
 from tessera.node.sources.nvml_card import NvmlCard
 from tessera.node.state import Key
 from tessera.protocol.mig.nodes import gpu_labels
@@ -48,46 +38,18 @@ from tessera.protocol.mig.nodes import gpu_labels
 log = logging.getLogger(__name__)
 
 
-class OnDemandSource:
-    """Owns the cards and their cuts. Every method runs in the event loop; what asks NVML does it in a thread."""
+@dataclass(eq=False, kw_only=True)
+class OnDemandSource(RealCards):
+    """Cuts the cards as claims ask for it."""
 
-    destroys = True
+    profiles: Collection[MigProfile] = ()  # what may be cut; none: all that a card has
 
-    def __init__(
-        self,
-        gpus: NvmlSource,
-        driver: GpuDriver,
-        *,
-        node: str,
-        state_dir: Path,
-        metrics: NodeMetrics,
-        profiles: Collection[MigProfile] = (),
-        switch_mode: bool = False,
-        client: Client | None = None,
-        layout_file: Path | None = None,
-        changed: asyncio.Event | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        boot_id: Path = BOOT_ID,
-    ) -> None:
-        """`profiles`: what may be cut; none: all that a card has."""
-        if layout_file is not None:
-            raise InvalidInput(
-                "--layout and partitioning: dynamic exclude each other: the cards are cut as claims ask for it"
-            )
-        self.status: NodeLayoutStatus | None = None  # what became of a layout that the node asks for
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._refuse_layout_file()
         # why the cards are not ours to cut, besides what claims had cut; the driver says it, and it begins with not knowing
         self.objection = "it is not known yet whether other programs have the cards"
-        self._gpus = gpus
-        self._metrics = metrics
-        self._profiles = frozenset(profiles)
-        self._switch_mode = switch_mode
-        self._clock = clock
-        self.link = NodeLink(client, node, changed) if client else None
-        self._neighbours = Neighbours(client, node, clock)
-        self._journal = Journal(state_dir / "cut", boot_id)
-        self._jobs = AwaitedJobs(driver, self._journal, Lock(state_dir / "cut" / "lock"), clock)
-        self._cards = Products(driver, clock)
-        self._products = self._cards.known
+        self._jobs = CardJobs(self._driver, self._journal, self._lock, asyncio.Event(), self.clock)
         self._offered: dict[str, tuple[object, list[Device]]] = {}  # by UUID: made of what, and which
         self._reading = asyncio.Lock()  # NVML is read by one at a time
         self._seen: set[str] = set()  # cards that were cleaned up since we started
@@ -104,20 +66,11 @@ class OnDemandSource:
         finally:
             self._jobs.stop()
 
-    def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """Of the devices of the last run, those that may still be there: after a start of the machine no slice is."""
-        if not self._journal.new_boot():
-            return devices
-        return tuple(one for one in devices if not (one.model.profile and one.model.cut))
-
     async def devices(self) -> Sequence[Device]:
         """Each card as a whole and every place of the profiles, as far as MIG mode allows it."""
         await self._collect()
         await self.refresh()
         return [device for card in self._gpus.cards for device in self._of(card)]
-
-    def possible(self) -> Sequence[Device]:
-        return ()
 
     def use(self, held: Collection[Key]) -> tuple[CardUse, ...]:
         """Nothing: a device plugin has no such cards."""
@@ -132,8 +85,7 @@ class OnDemandSource:
             self.link.desired, NodeLayout(tuple(CardLayout(product) for product in cards)), "nvml"
         )
         status = decided.status(result)
-        self._metrics.layout(status.state)
-        self.status = status
+        self._set_status(status)
         labels = gpu_labels(decided.layout, Strategy.MIXED)
         self.link.report(report_with({}, labels, decided.desired, status))
 
@@ -201,7 +153,7 @@ class OnDemandSource:
         `only`: of the slices that no claim holds just these may go. Never called twice at a time for one card. A call that hangs
         goes on by itself after the timeout.
         """
-        ends = self._clock() + timeout
+        ends = self.clock() + timeout
         if at_work := await self._wait_for_card(uuid, ends):
             return at_work
         with self._jobs.alone() as objection:
@@ -217,7 +169,7 @@ class OnDemandSource:
                 return ""  # a whole card that is to be one
             async with self._reading:
                 self._gpus.close()
-            job = self._jobs.begin(order)
+            job = self._jobs.start(order)
             if at_work := await self._wait_for_card(uuid, ends):
                 return at_work
             return f"{self._name(uuid)}: {job.message}" if job.message else ""
@@ -226,14 +178,18 @@ class OnDemandSource:
 
     async def _wait_for_card(self, uuid: str, ends: float) -> str:
         """Wait for what is at work on the card, and collect its result; what is still at work when the time is over."""
-        at_work = await self._jobs.wait_for_card(uuid, ends)
+        await self._jobs.wait_for(uuid, ends)
         await self._collect()
+        at_work = self._jobs.at_work(uuid)
         return f"{self._name(uuid)} {at_work}" if at_work else ""
 
     async def _collect(self) -> None:
         ended = self._jobs.collect()
-        for message in ended.values():
-            self._metrics.cuts.add("failed" if message else "done")
+        for uuid, cut in ended.items():
+            self.metrics.cuts.add("done" if isinstance(cut, Done) else "failed")
+            if isinstance(cut, PostponedCut) and cut.is_news:
+                message = cut.outcome.message
+                log.warning("%s: not all is cut, will be tried again: %s", self._name(uuid), message)
         if ended:
             self._seen.update(ended)
             await self.refresh(force=True)
@@ -244,27 +200,16 @@ class OnDemandSource:
         card = self._card(uuid)
         if card is None:
             return "is not there"
-        if uuid not in self._products:
-            return self._cards.why_unknown(uuid)
-        if reason := card.problem or unreadable(card):
-            return reason
         mig = bool(make) or (card.mig_enabled and not wanted.whole)
-        if mig != card.mig_enabled and not self._switch_mode:
-            return mode_stays(card)
+        if obstacle := self._obstacle(card, mig=mig):
+            return obstacle
         free = {number: at for number, at in free_on(card, wanted) if only is None or at in only}
         made = made_on(card)
         kept = [one.instance for one in made if one.id not in free]
         # what other claims hold and is not there is none of this cut's business: NVML may refuse it
         stay = [one.instance for one in made if one.id not in free or one.instance in wanted.instances]
         goal = Cut((*make, *(at for at in stay if at not in make)), mig)
-        return Order(uuid, self._products[uuid], goal, frozenset(free), self._switch_mode and not kept)
-
-    def _card(self, uuid: str) -> NvmlCard | None:
-        return next((card for card in self._gpus.cards if uuid and card.uuid == uuid), None)
-
-    def _name(self, uuid: str) -> str:
-        card = self._card(uuid)
-        return f"card {card.index}" if card else f"card {uuid}"
+        return Order(uuid, self._products[uuid], goal, frozenset(free), self.switch_mode and not kept)
 
     def _is_mig(self, uuid: str) -> bool:
         card = self._card(uuid)
@@ -277,7 +222,7 @@ class OnDemandSource:
                 self._gpus.invalidate()
             await asyncio.to_thread(self._gpus.refresh, self._jobs.busy)
             for uuid, product in (await self._cards.learn(self._gpus.cards)).items():
-                if unknown := sorted(self._profiles - {*product.profiles}):
+                if unknown := sorted({*self.profiles} - {*product.profiles}):
                     names = ", ".join(map(str, unknown))
                     log.warning(
                         "%s has no profile %s; it has %s", self._name(uuid), names, product.profile_names
@@ -286,7 +231,7 @@ class OnDemandSource:
     def _is_cut(self, card: NvmlCard) -> bool:
         """Whether places on the card are offered."""
         product = self._products.get(card.uuid)
-        return product is not None and bool(product.shapes) and (card.mig_enabled or self._switch_mode)
+        return product is not None and bool(product.shapes) and (card.mig_enabled or self.switch_mode)
 
     def _of(self, card: NvmlCard) -> list[Device]:
         """The card, and every place on it, with what is wrong with them."""
@@ -317,7 +262,7 @@ class OnDemandSource:
                 one,
             )
             for one in every_place(product)
-            if not self._profiles or one.profile in self._profiles
+            if not self.profiles or one.profile in self.profiles
         ]
         itself = replace(whole, place=Place(on, Span(0, product.memory_slices)))
-        return [itself, *places] if self._switch_mode else places
+        return [itself, *places] if self.switch_mode else places

@@ -2,46 +2,51 @@
 
 What the layout does not want is no longer given out. Once the plugin has published that, and no pod holds it, it is removed, and
 what the layout wants comes in its place.
+
+A GPU instance may go when none of its devices can be in a pod's hands: the plugin no longer publishes them, and says that none can
+come back for a pod that the kubelet chose it for, or has not published them for so long that none can.
 """
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from typing import Final
 
 from tessera.core.devices.device import Device
-from tessera.core.devices.transition import Transition
-from tessera.core.mig.cutting import Cut
+from tessera.core.devices.transition import RECALL, Transition
+from tessera.core.mig.cutting import Cut, steps
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.planning.fragmentation import CardUse
-from tessera.kube.rest.client import Client
-from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import NotPublished
-from tessera.node.sources import SourceFailed
-from tessera.node.sources.cutting.cuts import Cuts
-from tessera.node.sources.cutting.journal import BOOT_ID, Journal, Lock
-from tessera.node.sources.cutting.neighbours import Neighbours
-from tessera.node.sources.cutting.port import GpuDriver, Products
+from tessera.node.sources.cutting.card import Done, Failed, Order
+from tessera.node.sources.cutting.jobs import CardJobs, PostponedCut
+from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.reading import (
+    devices_by_instance,
+    ids_on,
     is_of,
     layout_with,
     made_on,
     mapping_with,
-    mode_stays,
-    unreadable,
     use_of,
 )
+from tessera.node.sources.cutting.real_cards import RealCards
 from tessera.node.sources.layout import Decided, Layouts, NodeLayoutStatus, State, shortened, staying
-from tessera.node.sources.node_link import NodeLink, decide, report_with
-from tessera.node.sources.nvml import NvmlSource
+from tessera.node.sources.node_link import report_with
 from tessera.node.sources.nvml_card import NvmlCard
 from tessera.node.state import Key
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.nodes import gpu_labels
 
 log = logging.getLogger(__name__)
+
+# seconds that the first devices wait for cards that have room for slices of their layout
+_FIRST: Final = 30.0
+_AFTER_REFUSAL: Final = (60.0, 1800.0)  # seconds until a card that NVML refused to cut is tried again
 
 
 class _RealLayouts(Layouts):
@@ -58,75 +63,102 @@ class _RealLayouts(Layouts):
         return read_layout(text, self.cards, [one.instances for one in self._present()])
 
 
-class CutSource:
-    """Owns layout, cuts and report. Every method runs in the event loop; what asks NVML does it in a thread."""
+class PossibleCuts:
+    """Knows what killed processes left, and which devices pods cannot have any more."""
 
-    destroys = True
+    def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
+        self._journal = journal
+        self._clock = clock
+        # cards that a killed process was cutting, and what they were before
+        self.unfinished: dict[str, Cut] = {}
+        self._begun: set[str] = set()
+        # ids that are on a card and not published, and since when; minus infinity: they cannot come back
+        self._absent: dict[str, float] = {}
 
-    def __init__(
-        self,
-        gpus: NvmlSource,
-        driver: GpuDriver,
-        *,
-        node: str,
-        state_dir: Path,
-        metrics: NodeMetrics,
-        switch_mode: bool = False,
-        client: Client | None = None,
-        layout_file: Path | None = None,
-        changed: asyncio.Event | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        boot_id: Path = BOOT_ID,
+    def begin(self, cards: Iterable[NvmlCard]) -> None:
+        """Look for cards that a killed process was cutting; each once, when it is first seen and before it is cut."""
+        for uuid in {card.uuid for card in cards if card.uuid} - self._begun:
+            self._begun.add(uuid)
+            if before := self._journal.before(uuid):
+                self.unfinished[uuid] = before
+
+    def published(
+        self, cards: Iterable[NvmlCard], devices: Iterable[Device], released: frozenset[str] = frozenset()
     ) -> None:
-        """The layout comes from the file, or else from the node that `client` sees; without either the cards are only read."""
-        self.status: NodeLayoutStatus | None = None  # what became of the layout; None: nothing is known yet
-        changed = changed or asyncio.Event()
-        self._gpus = gpus
-        self._switch_mode = switch_mode
-        self._metrics = metrics
-        self._layout_file = layout_file
-        self.link = NodeLink(client, node, changed) if client and not layout_file else None
-        self._neighbours = Neighbours(client, node, clock)
-        self._lock = Lock(state_dir / "cut" / "lock")
-        self._journal = Journal(state_dir / "cut", boot_id)
-        self._cuts = Cuts(driver, self._journal, changed, clock)
-        self._path = state_dir / "layout"
+        """These and no others are published to pods from now on, or held by them; those `released` were, and cannot come back."""
+        now, there = self._clock(), {device.id for device in devices}
+        ids = {name for card in cards for name in ids_on(card)}
+        self._absent = {
+            name: -inf if name in released else self._absent.get(name, now) for name in ids - there
+        }
+
+    def order(self, card: NvmlCard, product: Product, goal: Cut) -> Order | None:
+        """What may be done to a card now; None: nothing."""
+        free = self._free(card)
+        if card.mig_enabled == goal.mig:
+            made = made_on(card)
+            todo = bool(steps(product, made, goal.instances, {instance.id for instance in made} - free))
+            switch = False
+        else:
+            on_it = ids_on(card) - ({card.uuid} if card.mig_enabled else set())
+            todo = switch = all(map(self._is_free, on_it))
+        if not todo and card.uuid not in self.unfinished:
+            return None
+        return Order(card.uuid, product, goal, free, switch)
+
+    def _free(self, card: NvmlCard) -> frozenset[int]:
+        """The GPU instances of a card that may go."""
+        by_instance = devices_by_instance(card).items()
+        return frozenset(
+            number for number, devices in by_instance if all(self._is_free(device.uuid) for device in devices)
+        )
+
+    def _is_free(self, name: str) -> bool:
+        since = self._absent.get(name)
+        return since is not None and self._clock() - since >= RECALL
+
+
+@dataclass(eq=False, kw_only=True)
+class CutSource(RealCards):
+    """Cuts the cards as the layout says; without a file and a client they are only read."""
+
+    def __post_init__(self) -> None:
+        self.changed = self.changed or asyncio.Event()
+        super().__post_init__()
+        self._possible = PossibleCuts(self._journal, self.clock)
+        self._cuts = CardJobs(
+            self._driver,
+            self._journal,
+            self._lock,
+            self.changed,
+            self.clock,
+            keeps_lock=True,
+            after_refusal=_AFTER_REFUSAL,
+        )
+        self._path = self.state_dir / "layout"
         self._layouts = _RealLayouts((), self._path, self._present)
-        self._cards = Products(driver, clock)
-        self._products = self._cards.known
-        self._decided: Decided | None = None
         self._objection = ""  # why the cards are not ours to cut
         self._filled = False  # whether the start has cut what the cards had room for
         self._all: Sequence[Device] = ()  # on the cards, wanted or not
         self._published: tuple[Device, ...] | None = None  # by the plugin; None: nothing yet
-        self._reported: object = None
 
     async def run(self) -> None:
         """Follow the node and write reports to it until cancelled."""
         try:
-            if self.link is not None:
-                await self.link.run()
+            await super().run()
         finally:
             self._lock.release()
 
-    def begin(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """Of the devices of the last run, those that may still be there: after a start of the machine no slice is."""
-        if not self._journal.new_boot():
-            return devices
-        return tuple(one for one in devices if one.cdi_kind != self._gpus.cdi_kind or not one.model.profile)
-
     async def devices(self) -> Sequence[Device]:
         """The devices that are there and that the layout wants."""
-        if self._cuts.collect(self._gpus.cards):
+        if self._collect():
             self._gpus.invalidate()
         await self._refresh()
-        await self._decide()
-        self._cuts.begin(self._gpus.cards)
+        await self._follow_layout()
+        self._possible.begin(self._gpus.cards)
         goals = self._goals()
         if not self._filled:
-            self._gpus.close()
-            await self._cuts.fill(goals, self._gpus.cards, self._products)
-            self._cuts.collect(self._gpus.cards)
+            await self._fill(goals)
             self._filled = True
             self._gpus.invalidate()
             await self._refresh()
@@ -144,16 +176,11 @@ class CutSource:
             return
         if isinstance(result, Transition):
             self._published = result.devices
-            self._cuts.published(cards, result.devices, result.released)
-            self._cuts.start(self._goals(), cards, self._products, self._gpus.close)
+            self._possible.published(cards, result.devices, result.released)
+            self._start(self._goals(), cards)
         status = self._status(decided, result)
-        self._metrics.layout(status.state)
-        if status != self.status:
-            log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
-            self.status = status
-        report = (decided, status, self._published, tuple(cards))
-        if self.link is not None and self._published is not None and report != self._reported:
-            self._reported = report
+        self._set_status(status)
+        if self.link is not None and self._published is not None:
             mapping = mapping_with(self._published, self._products)
             labels = gpu_labels(layout_with(cards, self._products, self._published), Strategy.MIXED)
             self.link.report(report_with(mapping, labels, decided.desired, status))
@@ -177,16 +204,56 @@ class CutSource:
     def _present(self) -> Sequence[Cut]:
         return [Cut(tuple(one.instance for one in made_on(card))) for card in self._gpus.cards]
 
-    async def _decide(self) -> None:
-        before = self._decided
-        self._decided = decide(self._layouts, self.link, self._layout_file, before)
-        if self._decided is None:
-            raise SourceFailed("the layout of the cards is not known yet")
-        if before is None or before.desired != self._decided.desired:
+    async def _follow_layout(self) -> None:
+        before, decided = self._decided, self._decide(self._layouts)
+        if before is None or before.desired != decided.desired:
             self._cuts.forget()
         self._objection = self._lock.objection() or await self._neighbours.objection(
             self.link.labels if self.link else {}
         )
+
+    async def _fill(self, goals: Mapping[str, Cut]) -> None:
+        """Cut what the cards have room for, before anything is published: after a start of the machine that is all."""
+        self._gpus.close()
+        with_mig = {uuid: goal for uuid, goal in goals.items() if goal.mig}
+        self._start(with_mig, [card for card in self._gpus.cards if card.mig_enabled])
+        ends = self.clock() + _FIRST
+        for uuid in self._cuts.busy:
+            await self._cuts.wait_for(uuid, ends)
+        self._collect()
+
+    def _start(self, goals: Mapping[str, Cut], cards: Iterable[NvmlCard]) -> None:
+        """Begin what may be done to the cards now."""
+        orders = []
+        for card in cards:
+            goal = goals.get(card.uuid)
+            if goal is None or card.uuid in self._cuts.busy or self._cuts.postponed(card.uuid, goal):
+                continue
+            if order := self._possible.order(card, self._products[card.uuid], goal):
+                orders.append(order)
+        if orders:
+            self._gpus.close()
+        for order in orders:
+            self._cuts.start(order)
+
+    def _collect(self) -> bool:
+        """Take the outcomes of cuts that have ended; whether there were any."""
+        outcomes = self._cuts.collect()
+        for uuid, cut in outcomes.items():
+            name = self._name(uuid)
+            match cut:
+                case Done():
+                    self._possible.unfinished.pop(uuid, None)
+                    log.info("%s is cut", name)
+                case PostponedCut(outcome=Failed(message, lasting=True)):
+                    log.error("%s cannot be cut: %s", name, message)
+                case PostponedCut(outcome=Failed(message)):
+                    log.error(
+                        "%s cannot be cut, will be tried again in %.0f s: %s", name, cut.seconds, message
+                    )
+                case PostponedCut(is_news=True):
+                    log.warning("%s cannot be cut yet, will be tried again: %s", name, cut.outcome.message)
+        return bool(outcomes)
 
     def _goals(self) -> dict[str, Cut]:
         """What becomes of the cards, by UUID; those that are not in it stay as they are."""
@@ -194,8 +261,10 @@ class CutSource:
         for card in self._gpus.cards:
             wanted, uuid = self._wanted(card), card.uuid
             # where nothing is wanted, a cut that was killed is undone
-            goal = Cut(wanted.instances, wanted.mig_enabled) if wanted else self._cuts.unfinished.get(uuid)
-            if goal and not self._why_as_it_is(card) and uuid not in self._cuts.failed:
+            goal = (
+                Cut(wanted.instances, wanted.mig_enabled) if wanted else self._possible.unfinished.get(uuid)
+            )
+            if goal and not self._why_as_it_is(card) and uuid not in self._cuts.refused:
                 found[uuid] = goal
         return found
 
@@ -206,19 +275,12 @@ class CutSource:
     def _why_as_it_is(self, card: NvmlCard) -> str:
         """Why a card is not cut, whatever is wanted; empty: it is."""
         wanted = self._wanted(card)
-        if self._objection or card.problem:
-            return self._objection or card.problem
-        if card.uuid not in self._products:
-            return self._cards.why_unknown(card.uuid)
-        if wanted and card.mig_enabled != wanted.mig_enabled and not self._switch_mode:
-            return mode_stays(card)
-        return unreadable(card)
+        return self._objection or self._obstacle(card, mig=wanted.mig_enabled if wanted else card.mig_enabled)
 
     def _status(self, decided: Decided, result: Transition | NotPublished) -> NodeLayoutStatus:
         if decided.refusal or isinstance(result, NotPublished):
             return decided.status(result)
-        names = {card.uuid: f"card {card.index}" for card in self._gpus.cards}
-        failed = [f"{names.get(uuid, uuid)}: {message}" for uuid, message in self._cuts.failed.items()]
+        failed = [f"{self._name(uuid)}: {message}" for uuid, message in self._cuts.refused.items()]
         if decided.desired and (self._objection or failed):
             return NodeLayoutStatus(State.FAILED, shortened(self._objection or "; ".join(failed)))
         waiting, reasons, leaving = 0, [], {one.model.parent for one in result.leaving}
