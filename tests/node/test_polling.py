@@ -1,7 +1,6 @@
-"""How often is polled, and what is logged of it."""
+"""How often is polled."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tessera.node.assembly import NodeSources, Settings
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import Metrics
 from tessera.node.poller import Poller
-from tessera.node.polling import Failures
 from tessera.node.state import DeviceState
 
 
@@ -54,16 +52,3 @@ def test_a_failing_step_is_tried_less_and_less_often(tmp_path: Path, monkeypatch
     with pytest.raises(Ended):
         asyncio.run(Trying(tmp_path, fails=[False, *[True] * 6, False, True]).polling())
     assert slept == [0.5, 1, 2, 2.5, 2.5, 2.5, 0.5]
-
-
-def test_a_failure_that_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Each kind for itself: two that last log two lines, however often they alternate; all are counted."""
-    counted: list[str] = []
-    failures = Failures(logging.getLogger("test"), counted.append)
-    for disk in ("full", "full", "full", None, "full", "read-only"):
-        failures.add("source", "source: %s", ValueError("away"))
-        if disk:
-            failures.add("disk", "disk: %s", ValueError(disk))
-        failures.round_over()
-    assert caplog.messages == ["source: away", "disk: full", "disk: full", "disk: read-only"]
-    assert (counted.count("source"), counted.count("disk")) == (6, 5)

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from tessera.core.errors import InvalidInput
+from tessera.kube.failures import Once
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Saved(Generic[T]):
         self._unreadable = unreadable
         self._unwritable = unwritable
         self._saved: T | None = None
-        self._logged = False
+        self._once = Once()
 
     def load(self) -> T | None:
         """What was saved last; None: no file, or none that can be read."""
@@ -108,9 +109,9 @@ class Saved(Generic[T]):
         try:
             put(self._path, msgspec.json.encode(value))
         except OSError as error:
-            if not self._logged:
+            if self._once.begin(str(error)):
                 log.warning("%s: cannot be written%s: %s", self._path, self._unwritable, error)
-                self._logged = True
             return False
-        self._saved, self._logged = value, False
+        self._saved = value
+        self._once.end()
         return True

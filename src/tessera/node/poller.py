@@ -17,10 +17,11 @@ from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import either
 from tessera.kube.errors import KubeError
+from tessera.kube.failures import Backoff, Failures
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.events import STATE_UNREADABLE, NodeEvents
 from tessera.node.metrics import NodeMetrics
-from tessera.node.polling import Failures, NotPublished
+from tessera.node.polling import NotPublished
 from tessera.node.rpc import CallFailed
 from tessera.node.sources import SourceFailed
 from tessera.node.state import DeviceState
@@ -57,7 +58,8 @@ class Poller(ABC):
 
     async def polling(self) -> None:
         self._begin(await asyncio.to_thread(self._state.load))
-        tick, retry = self._settings.tick, 1
+        tick = self._settings.tick
+        backoff = Backoff(tick, _LONGEST_RETRY * tick, jitter=0)
         while True:
             self._sources.changed.clear()
             result = await self._poll()
@@ -67,11 +69,10 @@ class Poller(ABC):
             self.beat = time.monotonic()
             if isinstance(result, NotPublished):
                 # a change does not wake it: what a failing step writes may come back as a change
-                await asyncio.sleep(retry * tick)
-                retry = min(2 * retry, _LONGEST_RETRY)
+                await asyncio.sleep(backoff.next())
             else:
                 await either(self._sources.changed, tick)
-                retry = 1
+                backoff.reset()
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         """Begin with the devices of the last run; None: there is no record of them, or none that can be read."""

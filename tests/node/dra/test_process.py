@@ -569,6 +569,31 @@ def test_fault_59_a_record_that_cannot_be_rebuilt() -> None:
     run(story)
 
 
+def test_fault_59_records_that_cannot_be_rebuilt_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each for itself, for as long as it lasts, however many there are."""
+
+    async def story(root: Path) -> None:
+        folder = root / "state" / "dra" / "claims"
+        PreparedClaims(folder).begin()  # the driver has run in this boot
+        for uid in ("u-lost", "u-gone"):
+            (folder / f"{uid}.json").write_bytes(b"{")
+        async with cluster(root) as found:
+            await found.until(lambda: found.driver.metrics.unreadable == 2)
+            beats: set[float] = set()
+
+            def has_looked_again() -> bool:
+                beats.add(found.driver.driver.beat)
+                return len(beats) > 3
+
+            await found.until(has_looked_again)
+        waits = [
+            line for line in caplog.messages if line.startswith("new claims wait for the record of claim ")
+        ]
+        assert sorted(line.split()[8].rstrip(":") for line in waits) == ["u-gone", "u-lost"]
+
+    run(story)
+
+
 def test_fault_59_with_the_record_of_devices(caplog: pytest.LogCaptureFixture) -> None:
     """The record of devices cannot be read either: the claim's is rebuilt at the first poll, and no new claim waits."""
 

@@ -28,6 +28,7 @@ from typing import Final
 import grpc
 
 from tessera.core.errors import InvalidInput
+from tessera.kube.failures import Once
 from tessera.kube.files import signature_of
 from tessera.node.files import Saved
 from tessera.node.rpc import CallFailed, call
@@ -126,7 +127,7 @@ class Allocations:
         self._unimplemented = False  # whether the kubelet will never say
         # not free after all, and when that was said
         self._refuted: tuple[frozenset[Key], float] = (frozenset(), 0.0)
-        self._logged = False
+        self._silent = Once()  # the kubelet, about what pods hold
         self._uids: dict[Key, str] = {}  # of the pods that hold devices, as far as they are known
 
     def held(self, keys: Collection[Key]) -> dict[Key, str]:
@@ -157,15 +158,13 @@ class Allocations:
             answer = await call(self._socket, messages.LIST_PODS, ListPodResourcesRequest(), _TIMEOUT)
         except CallFailed as error:
             self._unimplemented = error.status is grpc.StatusCode.UNIMPLEMENTED
-            if not self._logged:
+            if self._silent.begin(error.status.name):
                 log.warning(
                     "cannot ask which devices are in use, what was handed out counts as used: %s", error
                 )
-                self._logged = True
             return False
-        if self._logged:
+        if self._silent.end():
             log.info("the kubelet lists again which devices are in use")
-            self._logged = False
         self.listed = messages.holders(answer)
         return True
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tessera.core.errors import TesseraError
+from tessera.kube.failures import Retries
 from tessera.kube.files import Signature, signature_of
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
@@ -29,7 +30,7 @@ KUBELET_SOCKET: Final = "kubelet.sock"
 _REGISTER_TIMEOUT: Final = 5.0
 _STREAM_GRACE: Final = 10.0  # seconds without a listening kubelet after which it has forgotten us
 _STOP_GRACE: Final = 1.0  # seconds for answers under way when a server ends
-_LONGEST_RETRY: Final = 8.0
+_RETRY: Final = (1.0, 8.0)  # seconds, doubling from the first to the second
 
 
 class PluginEndpoint:
@@ -45,9 +46,8 @@ class PluginEndpoint:
         self._kubelet: Signature | None = None  # the one we registered with
         self._listened_at = 0.0  # when a kubelet last listened
         self._waiting = False
-        self._tried: Signature | None = None
-        self._retry_at = 0.0
-        self._retry_delay = 1.0
+        # of registrations, by the kubelet: another one need not wait
+        self._retries = Retries(time.monotonic, *_RETRY)
 
     @property
     def registered(self) -> bool:
@@ -64,7 +64,7 @@ class PluginEndpoint:
         if kubelet is None and not self._waiting:
             log.info("%s: waiting for a kubelet at %s", self.service.resource, self._folder / KUBELET_SOCKET)
         self._waiting = kubelet is None
-        if self._kubelet is None and kubelet is not None and self._may_try(kubelet):
+        if self._kubelet is None and kubelet is not None and self._retries.is_due(kubelet):
             await self._serve_and_register(kubelet)
 
     async def close(self) -> None:
@@ -89,14 +89,7 @@ class PluginEndpoint:
             return "the kubelet no longer listens"
         return ""
 
-    def _may_try(self, kubelet: Signature) -> bool:
-        if kubelet != self._tried:  # another kubelet: no reason to wait
-            self._retry_delay = 1.0
-            return True
-        return time.monotonic() >= self._retry_at
-
     async def _serve_and_register(self, kubelet: Signature) -> None:
-        self._tried = kubelet
         resource = self.service.resource
         try:
             await self._serve()
@@ -105,12 +98,12 @@ class PluginEndpoint:
         except TesseraError as error:
             await self.close()
             self._metrics.registrations.add(resource, "failed")
-            if self._retry_delay == 1.0 or (isinstance(error, CallFailed) and error.refused):
+            if not self._retries.has_failed(kubelet) or (isinstance(error, CallFailed) and error.refused):
                 log.warning("%s: cannot register, will try again: %s", resource, error)
-            self._retry_at = time.monotonic() + self._retry_delay
-            self._retry_delay = min(2 * self._retry_delay, _LONGEST_RETRY)
+            self._retries.put_off(kubelet)
             return
-        self._kubelet, self._listened_at, self._retry_delay = kubelet, time.monotonic(), 1.0
+        self._kubelet, self._listened_at = kubelet, time.monotonic()
+        self._retries.clear()
         self._metrics.registrations.add(resource, "success")
         log.info("%s: registered with the kubelet, %d devices", resource, len(self.service.devices))
 

@@ -154,7 +154,7 @@ class Driver(Poller):
         """Report records of claims that cannot be read, for as long as it lasts."""
         self.metrics.unreadable = len(unreadable)
         for one in unreadable:
-            self._failures.add("claim-state", "new claims wait: %s", one)
+            self._failures.add("claim-state", "new claims wait for the record of claim %s: %s", one, one.uid)
             if one.uid not in self._unreadable:
                 self._events.warn(CLAIM_UNREADABLE, f"new claims wait: {one}")
         self._unreadable = {one.uid for one in unreadable}

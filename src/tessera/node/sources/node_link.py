@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place
+from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
@@ -159,7 +160,7 @@ class NodeLink:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._waiting())
-            tasks.create_task(reconciling(self._pending, self._write, self._failed, _RETRY))
+            tasks.create_task(reconciling(self._pending, self._write, self._failed, Backoff(*_RETRY)))
 
     def report(self, report: Report) -> None:
         """From now on the node should have these labels and annotations."""

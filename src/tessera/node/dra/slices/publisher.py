@@ -10,6 +10,7 @@ import msgspec
 from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON, ApiError
+from tessera.kube.failures import Backoff, Failures
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
@@ -19,7 +20,7 @@ from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import SlicePlan, dropped, essence, plan
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
-from tessera.node.polling import Failures, reconciling
+from tessera.node.polling import reconciling
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class Publisher:
 
     async def _keeping(self) -> None:
         await self._reflector.synced()
-        await reconciling(self._changed, self._reconcile, self._failed, self._retry)
+        await reconciling(self._changed, self._reconcile, self._failed, Backoff(*self._retry))
 
     def _failed(self, error: Exception) -> None:
         self._failures.add("publish", "ResourceSlices cannot be written, will try again: %s", error)

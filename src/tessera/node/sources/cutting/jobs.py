@@ -12,6 +12,7 @@ from typing import Final
 
 from tessera.core.mig.cutting import Cut
 from tessera.kube.clock import either
+from tessera.kube.failures import Backoff
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, ResetNeeded, cut
 from tessera.node.sources.cutting.journal import Journal, Lock
 from tessera.node.sources.cutting.port import DriverRefused, GpuDriver
@@ -89,6 +90,7 @@ class PostponedCut:
     goal: Cut
     outcome: Busy | ResetNeeded | Failed
     waits: tuple[float, float]  # seconds: the first and the longest wait after such an outcome
+    backoff: Backoff  # between these
     seconds: float  # the wait from its end to the next try
     at: float  # when the next try may begin
     is_news: bool  # whether the cut before it had another message
@@ -209,13 +211,14 @@ class CardJobs:
         waits = _IN_USE
         if self._after_refusal and isinstance(outcome, Failed):
             waits = (inf, inf) if outcome.lasting else self._after_refusal
-        first, longest = waits
-        is_same = before is not None and (before.goal, before.waits) == (goal, waits)
-        seconds = min(2 * before.seconds, longest) if before and is_same else first
+        is_repeated = before is not None and (before.goal, before.waits) == (goal, waits)
+        backoff = before.backoff if before and is_repeated else Backoff(*waits, jitter=0)
+        seconds = backoff.next()
         return PostponedCut(
             goal=goal,
             outcome=outcome,
             waits=waits,
+            backoff=backoff,
             seconds=seconds,
             at=self._clock() + seconds,
             is_news=before is None or before.outcome.message != outcome.message,
