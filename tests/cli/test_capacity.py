@@ -27,7 +27,7 @@ from tessera.kube.watch.resource import Key
 from tessera.protocol import yaml
 from tessera.simulation.control_plane.kinds import KINDS, ResourceType
 from tessera.simulation.control_plane.store import StatusError
-from tests.build import MIG, bridged
+from tests.build import MIG, bridged, claim_document
 from tests.cli.test_mig import sessions
 from tests.inventory.objects import MIG_PARTED, OBJECTS, operator_node, pod
 from tests.kube.apiserver import status
@@ -565,11 +565,7 @@ def _with_dra():
             device("c", profile="1g.10gb"),
             node="dra",
         ),
-        {
-            "kind": "ResourceClaim",
-            "metadata": {"namespace": "ml", "name": "holder-extended-resources-x"},
-            "status": {"allocation": {"devices": {"results": results}}},
-        },
+        claim_document("holder-extended-resources-x", *results, namespace="ml"),
     ]
 
 
@@ -613,14 +609,7 @@ def test_what_a_claim_holds(command, known):
     pod = bridged({"metadata": {"namespace": "ml", "name": "sly"}, "spec": {"nodeName": "dra"}}, text)
     pod["spec"]["containers"] = [{"name": "c", "resources": {"requests": {"cpu": 1}}}]
     result = {"driver": "gpu.example.com", "pool": "dra", "device": "b" if known else "gone", "request": "x"}
-    claim = {
-        "kind": "ResourceClaim",
-        "metadata": {"namespace": "ml", "name": "sly-tessera-gpu-x"},
-        "status": {
-            "allocation": {"devices": {"results": [result]}},
-            "reservedFor": [{"resource": "pods", "name": "sly", "uid": "u"}],
-        },
-    }
+    claim = claim_document("sly-tessera-gpu-x", result, namespace="ml", pods=["sly"])
     items = [*_with_dra(), {"kind": "Pod", **pod}, claim]
     (command.folder / "saved.json").write_text(json.dumps({"kind": "List", "items": items}))
     holds = {MIG + "2g.20gb": 1 + known} | ({} if known else {MIG + "1g.10gb": 1})

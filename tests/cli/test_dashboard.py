@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tessera.cli.app import run
+from tests.build import asking_pod, claim_document, named_amounts, node_document
 
 TESSERA = [sys.executable, "-m", "tessera"]
 MIG = "nvidia.com/mig-"
@@ -69,17 +70,11 @@ def why_of(address, namespace, pod):
 
 
 def node(name, **has):
-    allocatable = {f"{MIG}{key[1:].replace('_', '.')}": str(count) for key, count in has.items()}
-    return {"kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {"allocatable": allocatable}}
+    return node_document(name, named_amounts(has))
 
 
 def pod(name, on, **asks):
-    limits = {f"{MIG}{key[1:].replace('_', '.')}": str(count) for key, count in asks.items()}
-    spec = {
-        "nodeName": on,
-        "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
-    }
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": {"phase": "Running"}}
+    return asking_pod(name, named_amounts(asks), node=on)
 
 
 def test_a_cluster(served):
@@ -139,12 +134,8 @@ def test_objects_in_files(tmp_path, command):
         "metadata": {"name": "two"},
         "spec": {"selectors": selectors, "extendedResourceName": resource},
     }
-    results = [{"driver": "gpu.tessera.dev", "pool": "b", "device": "x"}]
-    claim = {
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c", "namespace": "ml"},
-        "status": {"allocation": {"devices": {"results": results}}},
-    }
+    result = {"driver": "gpu.tessera.dev", "pool": "b", "device": "x"}
+    claim = claim_document("c", result, namespace="ml")
     some = [
         node("a", p2g_20gb=4),
         pod("train", "a", p2g_20gb=1),

@@ -24,7 +24,7 @@ from tessera.protocol import cdi, yaml
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.store import Document
-from tests.build import node_document, object_of
+from tests.build import claim_document, node_document
 from tests.doctor.authorities import authority
 from tests.doctor.clusters import CLAIMS, admit_like_the_webhook, fill, healthy
 from tests.kube.clock import FakeClock
@@ -209,11 +209,7 @@ def test_before_an_uninstall(bundle: bytes, tmp_path: Path, capsys):
     """The checks that matter then, and no others: exit code 1 while a pod holds a device of the driver, 0 when none does."""
     objects = healthy(bundle)
     result = {"driver": "gpu.tessera.dev", "pool": "n1/tessera", "device": "gpu-0"}
-    status = {
-        "allocation": {"devices": {"results": [result]}},
-        "reservedFor": [{"resource": "pods", "name": "p"}],
-    }
-    objects[CLAIMS] = [object_of("c", namespace="team", status=status)]
+    objects[CLAIMS] = [claim_document("c", result, namespace="team", pods=["p"])]
     with serving(objects, tmp_path) as kubeconfig:
         arguments = ["doctor", "--before-uninstall", "--kubeconfig", str(kubeconfig)]
         assert run(arguments) == 1

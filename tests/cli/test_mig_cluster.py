@@ -13,7 +13,7 @@ from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import encode_mapping, mapping_of
 from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.kinds import CONFIG_MAPS, DEVICE_CLASSES, RESOURCE_SLICES, ResourceType
-from tests.build import GPU, MIG
+from tests.build import GPU, MIG, claim_document
 from tests.inventory.objects import LAYOUT, MIG_PARTED, config_map, node, operator_node, pod, policy
 from tests.inventory.test_operator import POLICIES
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
@@ -222,11 +222,7 @@ def test_devices_in_use_as_claims_tell_it(served, command):
     for kind, document, space in (
         (DEVICE_CLASSES, class_("all"), ""),
         (RESOURCE_SLICES, slice_("s", *devices, node="gpu-0"), ""),
-        (
-            claims,
-            {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}},
-            "ml",
-        ),
+        (claims, claim_document("c", *results, namespace="ml"), "ml"),
     ):
         served.call(partial(served.server.store.create, kind, document, space))
     code, out, err = command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig)

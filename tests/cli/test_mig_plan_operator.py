@@ -12,7 +12,7 @@ from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 from tessera.protocol.mig.plans import read_plan
 from tests.build import MIG
-from tests.inventory.objects import LAYOUT, pod
+from tests.inventory.objects import LAYOUT, operator_node, pod
 from tests.inventory.objects import node as gpu_node
 
 CONFIG = """\
@@ -39,23 +39,7 @@ mig-configs:
 
 def node(name: str, config: str = "all-1g.10gb", offers: dict[str, int] | None = None) -> dict[str, Any]:
     """A node of eight A100s as GPU Feature Discovery and mig-manager label it."""
-    labels = {
-        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
-        "nvidia.com/gpu.count": "8",
-        "nvidia.com/gpu.memory": "81920",
-        "nvidia.com/mig.strategy": "mixed",
-        "nvidia.com/mig.config": config,
-        "nvidia.com/mig.config.state": "success",
-    }
-    devices = {MIG + profile: str(number) for profile, number in (offers or {"1g.10gb": 56}).items()}
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **devices}
-    status = {"allocatable": amounts, "capacity": amounts}
-    return {
-        "kind": "Node",
-        "apiVersion": "v1",
-        "metadata": {"name": name, "labels": labels},
-        "status": status,
-    }
+    return operator_node(name, offers or {"1g.10gb": 56}, config, **{"gpu.memory": "81920"})
 
 
 def config_map(name="default-mig-parted-config"):
@@ -174,7 +158,7 @@ def test_whose_end_makes_room_where_media_engines_have_plain_names(plan):
     """The pods are found by the names that devices have on the node."""
     document = node("gpu-0", offers={"1g.24gb": 4})
     labels = document["metadata"]["labels"]
-    del labels["nvidia.com/mig.config"]  # not mig-manager's
+    del labels["nvidia.com/mig.config"], labels["nvidia.com/gpu.deploy.mig-manager"]  # not mig-manager's
     labels |= {"nvidia.com/gpu.product": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"}
     labels |= {"nvidia.com/gpu.memory": "98304", "nvidia.com/gpu.count": "1"}
     labels |= {"nvidia.com/mig-1g.24gb.gfx.count": "4"}

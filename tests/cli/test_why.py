@@ -12,6 +12,7 @@ from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds
+from tests.build import claim_document
 from tests.diagnosis.clusters import node, pod
 from tests.diagnosis.layouts.objects import AT, MISSING, PAST, RECUT, auto, mig_layout
 
@@ -78,14 +79,10 @@ def test_what_ends_is_to_end(served, command):
     ends = pod(
         "p", on="a", spec={"resourceClaims": claims}, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}
     )
-    results = [{"driver": "gpu.tessera.dev", "pool": "a/tessera", "device": "d0", "request": "gpu"}]
-    status = {
-        "allocation": {"devices": {"results": results}},
-        "reservedFor": [{"resource": "pods", "name": "p"}],
-    }
-    claim = {"metadata": {"name": "c", "namespace": "team"}, "spec": {}, "status": status}
+    result = {"driver": "gpu.tessera.dev", "pool": "a/tessera", "device": "d0"}
+    claim = claim_document("c", result, namespace="team", pods=["p"], spec={})
     node_a = {"kind": "Node", **node("a", {})}
-    served.add(node_a, {"kind": "Pod", **ends}, {"kind": "ResourceClaim", **claim})
+    served.add(node_a, {"kind": "Pod", **ends}, claim)
     _, out, _ = command("why", "p", "-n", "team", "--kubeconfig", served.kubeconfig)
     assert "\n  end it      the DRA driver of node a runs again\n" in out
 

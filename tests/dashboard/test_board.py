@@ -11,6 +11,7 @@ from tessera.dashboard.parts.history import Admission, read_denial
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.dra import decode_claim, decode_class, decode_slice
 from tessera.protocol.mig.operator import config_in
+from tests.build import claim_document
 from tests.dashboard.objects import MIG, by_operator, ids, node, pod
 from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
 
@@ -462,7 +463,7 @@ def test_dra():
     classes = [decode_class(raw(class_("two", resource=resource)))]
     slices = [decode_slice(raw(slice_("s", device("x"), device("y"), node="a")))]
     results = [{"driver": DRIVER, "pool": "a", "device": "x"}]
-    claim: Any = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}}
+    claim = claim_document("c", *results, namespace="")
     one.dra.take(classes, slices, [decode_claim(raw(claim))])
     changed, _ = news(one)
     assert sorted(changed) == ["node/a", "totals"]

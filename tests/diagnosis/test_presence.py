@@ -8,7 +8,7 @@ from tessera.dashboard.reasons import asking
 from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.kube.watch.resource import Key
 from tessera.simulation.control_plane import kinds
-from tests.build import MIG, bridged, policy
+from tests.build import MIG, bridged, claim_document, policy
 from tests.diagnosis.clusters import CLAIMS, CLASSES, node, pod, refused, why
 from tests.diagnosis.in_process import client_of
 from tests.diagnosis.test_agreement import serving
@@ -60,12 +60,7 @@ def _served(*leases: Any) -> Any:
     classes = [
         device_class(f"of-{name}", stands_for=MIG + name, profile=name) for name in ("1g.10gb", "2g.20gb")
     ]
-    result = {"driver": OURS, "pool": "a", "device": "d1", "request": "r"}
-    held = {
-        "metadata": {"name": "h"},
-        "spec": {},
-        "status": {"allocation": {"devices": {"results": [result]}}},
-    }
+    held = claim_document("h", {"driver": OURS, "pool": "a", "device": "d1"}, namespace="team", spec={})
     return {
         kinds.NODES: [node("a", {})],
         kinds.PODS: [pod("p", {"2g.20gb": 1})],

@@ -19,7 +19,7 @@ from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
-from tests.build import bridged, node_document, object_of
+from tests.build import bridged, claim_document, node_document, object_of
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import (
     CLAIM_TEMPLATES,
@@ -457,9 +457,7 @@ async def test_claims_that_are_held_without_a_driver() -> None:
     objects = healthy(authority())
     objects[kinds.NODES].append(node_document("cut", {}))
     results = [{"driver": OURS, "pool": "cut/tessera", "device": "b"}]
-    objects[CLAIMS] = [
-        object_of("c", namespace="default", spec={}, status={"allocation": {"devices": {"results": results}}})
-    ]
+    objects[CLAIMS] = [claim_document("c", *results, spec={})]
     found = await examined(objects, now=NOW)
     assert found.findings == [("driver", "problem")]
     assert found.one("driver").text.startswith(

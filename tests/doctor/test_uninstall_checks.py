@@ -7,7 +7,7 @@ import pytest
 from tessera.core.requests.alternatives import template_name
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
-from tests.build import bridged, node_document, object_of
+from tests.build import bridged, claim_document, node_document, object_of
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import (
     CLAIM_TEMPLATES,
@@ -31,11 +31,9 @@ def claim(
 ) -> Document:
     """A claim for one device: allocated where one is named, and reserved for these pods."""
     request = {"name": "gpu", "exactly": {"deviceClassName": wants}}
-    status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": one, "uid": one} for one in pods]}
-    if device:
-        result = {"request": "gpu", "driver": driver, "pool": "n1/tessera", "device": device}
-        status["allocation"] = {"devices": {"results": [result]}}
-    return object_of(name, namespace="default", spec={"devices": {"requests": [request]}}, status=status)
+    result = {"driver": driver, "pool": "n1/tessera", "device": device}
+    spec = {"devices": {"requests": [request]}}
+    return claim_document(name, *([result] if device else []), pods=pods, spec=spec)
 
 
 def template(name: str, wants: str = "tessera-any", **metadata: Any) -> Document:

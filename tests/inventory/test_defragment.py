@@ -14,6 +14,7 @@ from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.kube.object_files import objects_in_documents
 from tessera.protocol.mig.nodes import encode_mapping, gpu_labels, mapping_of
 from tessera.solver import highs
+from tests.build import node_document
 from tests.inventory.objects import pod
 
 A30 = product_named("A30")
@@ -37,9 +38,8 @@ def used_nodes(draw):
 def as_object(layout: NodeLayout) -> dict[str, Any]:
     labels = gpu_labels(layout, Strategy.MIXED) | {"nvidia.com/gpu.deploy.mig-manager": "true"}
     annotations = {"run.ai/mig-mapping": encode_mapping(mapping_of(layout, "gpu-0"))}
-    amounts = {"cpu": "64", "pods": "110"} | {r: str(n) for r, n in layout.resources().items()}
-    metadata = {"name": "gpu-0", "labels": labels, "annotations": annotations}
-    return {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}}  # fmt: skip
+    has = {"cpu": 64, "pods": 110, **layout.resources()}
+    return node_document("gpu-0", has, capacity=has, labels=labels, annotations=annotations)
 
 
 @given(used_nodes(), st.sampled_from(A30.profiles), st.integers(1, 4), st.randoms(use_true_random=False))

@@ -6,7 +6,7 @@ from tessera.core.mig.product import product_named
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import encode_mapping, mapping_of
-from tests.build import MIG
+from tests.build import MIG, claim_document
 from tests.inventory.objects import LAYOUT, OBJECTS, node
 from tests.inventory.test_inventory import taken
 from tests.protocol.dra.samples import class_, device, slice_
@@ -89,11 +89,7 @@ def test_cards_that_are_cut_on_demand(held, cards):
     plain = node("n", {}, "NVIDIA-H200", gpu_x="")
     plain["metadata"]["labels"] |= {"nvidia.com/gpu.memory": "71680", "nvidia.com/gpu.count": "2"}
     results = [{"driver": DRIVER, "pool": "n", "device": name} for name in held]
-    claim = {
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c"},
-        "status": {"allocation": {"devices": {"results": results}}},
-    }
+    claim = claim_document("c", *results)
     objects = [
         plain,
         class_("all"),

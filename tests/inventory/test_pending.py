@@ -3,7 +3,7 @@
 from tessera.core.dra.slices import DRIVER as OURS
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.kube.object_files import objects_in_documents
-from tests.build import MIG, bridged
+from tests.build import MIG, bridged, claim_document
 from tests.inventory.objects import LAYOUT, node, pod
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
@@ -25,12 +25,7 @@ def pending(*more, waits=None):
 
 
 def claim(driver=DRIVER):
-    results = [{"driver": driver, "pool": "gpu-0", "device": NAME}]
-    return {
-        "kind": "ResourceClaim",
-        "metadata": {"namespace": "ml", "name": "c"},
-        "status": {"allocation": {"devices": {"results": results}}},
-    }
+    return claim_document("c", {"driver": driver, "pool": "gpu-0", "device": NAME}, namespace="ml")
 
 
 def test_what_dra_serves_need_not_be_cut():

@@ -14,6 +14,7 @@ from tessera.protocol.kubernetes.controllers import decode_workload
 from tessera.protocol.kubernetes.dra import decode_claim, decode_slice
 from tessera.protocol.kubernetes.lease import Lease
 from tessera.protocol.kubernetes.pod import decode_pod
+from tests.build import claim_document
 
 SINCE = "2026-11-15T11:20:00Z"
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
@@ -95,9 +96,8 @@ def _slice(driver: str = OURS) -> Any:
 
 
 def _claim(driver: str = OURS) -> Any:
-    results = [{"driver": driver, "pool": "a/tessera", "device": "d", "request": "r"}]
-    status = {"allocation": {"devices": {"results": results}}}
-    return decode_claim(json.dumps({"metadata": {"name": "c"}, "spec": {}, "status": status}).encode())
+    document = claim_document("c", {"driver": driver, "pool": "a/tessera", "device": "d"}, spec={})
+    return decode_claim(json.dumps(document).encode())
 
 
 CRASHES = f"the DRA driver of node a {FOR}pod driver-x: CrashLoopBackOff"

@@ -4,6 +4,7 @@ from typing import Any
 
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, template_name
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketKeys, TicketMaker, hour_of
+from tests.build import claim_document
 
 TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
 TEMPLATE = template_name(TEXT)
@@ -50,15 +51,11 @@ def pod(
 
 def claim(pod_uid: str, *results: str, name: str = "p-tessera-gpu-x", namespace: str = "a") -> dict[str, Any]:
     """A claim as kube-controller-manager makes it, allocated where there are results."""
-    document: dict[str, Any] = {
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "annotations": {"resource.kubernetes.io/pod-claim-name": "tessera-gpu"},
-            "ownerReferences": [{"kind": "Pod", "uid": pod_uid, "controller": True}],
-        }
-    }
-    if results:
-        allocated = [{"request": one, "driver": "d", "pool": "p", "device": "x"} for one in results]
-        document["status"] = {"allocation": {"devices": {"results": allocated}}}
+    document = claim_document(
+        name,
+        *({"request": one, "driver": "d", "pool": "p", "device": "x"} for one in results),
+        namespace=namespace,
+        annotations={"resource.kubernetes.io/pod-claim-name": "tessera-gpu"},
+    )
+    document["metadata"]["ownerReferences"] = [{"kind": "Pod", "uid": pod_uid, "controller": True}]
     return document

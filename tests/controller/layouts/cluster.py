@@ -23,6 +23,7 @@ from tessera.serving.http.messages import HangUp, Request, Response, Stream
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, RESOURCE_SLICES
 from tessera.simulation.control_plane.store import StatusError, StoredChange
+from tests.build import claim_document
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.rollout.machine.world import BIG, asked, record_in
@@ -63,12 +64,8 @@ def layout(name: str = "inference", **spec: Any) -> dict[str, Any]:
 
 def claimed(device: str, node: str, pod: str) -> dict[str, Any]:
     """A claim that has a device of Tessera's DRA driver, for a pod."""
-    result = {"request": "gpu", "driver": "gpu.tessera.dev", "pool": pool_of(node), "device": device}
-    reserved = [{"resource": "pods", "name": pod, "uid": "u"}]
-    return {
-        "metadata": {"name": f"claim-{device}", "namespace": "default"},
-        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved},
-    }
+    result = {"driver": "gpu.tessera.dev", "pool": pool_of(node), "device": device}
+    return claim_document(f"claim-{device}", result, pods=[pod])
 
 
 class GatedServer(MisbehavingApiServer):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 from tessera.core.admission.moves import Move
 from tessera.diagnosis.patience.objects import PendingPod
+from tests.build import asking_pod
 
 NOW = 1_800_000_000.0
 CREATED = "2027-01-15T07:00:00Z"  # an hour before
@@ -20,14 +21,16 @@ UNSCHEDULABLE = {
 
 def document(name="p", namespace="a", asks=MIG_2G, owner=REPLICA_SET, metadata=None, spec=None, status=None):
     """A pod that has waited for an hour; parts of it may be given."""
-    resources = {"limits": {asks: "1"}, "requests": {asks: "1"}}
     owners = {"ownerReferences": [owner]} if owner else {}
     own = {"uid": f"uid-{name}", "resourceVersion": "7", "creationTimestamp": CREATED}
-    return {
-        "metadata": {"name": name, "namespace": namespace, **own, **owners, **(metadata or {})},
-        "spec": {"containers": [{"name": "main", "resources": resources}], **(spec or {})},
-        "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE], **(status or {})},
-    }
+    return asking_pod(
+        name,
+        {asks: 1},
+        namespace=namespace,
+        metadata={**own, **owners, **(metadata or {})},
+        spec=spec,
+        status={"conditions": [UNSCHEDULABLE], **(status or {})},
+    )
 
 
 def pending(*args, **kwargs) -> PendingPod:

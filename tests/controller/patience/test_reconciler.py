@@ -32,6 +32,7 @@ from tessera.simulation.control_plane.kinds import (
     PODS,
 )
 from tessera.simulation.control_plane.store import StatusError, Store
+from tests.build import node_document
 from tests.controller.patience.objects import MIG_1G, MIG_2G, NOW, UNSCHEDULABLE, document, owned
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
@@ -95,11 +96,7 @@ async def world(*documents, has=None, policy=FULL, webhook=True):
         await server.start()
         resources = {**NODE, MIG_1G: "100", MIG_2G: "0", **(has or {})}
         ready = [{"type": "Ready", "status": "True"}]
-        node = {
-            "metadata": {"name": "n"},
-            "status": {"allocatable": resources, "capacity": resources, "conditions": ready},
-        }
-        server.store.create(NODES, node)
+        server.store.create(NODES, node_document("n", resources, capacity=resources, conditions=ready))
         server.store.create(NAMESPACES, {"metadata": {"name": "a"}})
         if webhook:
             server.store.create(ENDPOINT_SLICES, endpoints("ready"), "gpu-webhook")

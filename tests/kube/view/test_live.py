@@ -19,6 +19,7 @@ from tessera.simulation.control_plane.kinds import (
     ResourceType,
 )
 from tessera.simulation.control_plane.store import StatusError
+from tests.build import Document, node_document
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
@@ -26,20 +27,10 @@ pytestmark = pytest.mark.usefixtures("soon")
 RESOURCE_QUOTAS = ResourceType("v1", "resourcequotas", "ResourceQuota")
 
 
-def node(name: str, beat: str = "", **allocatable: str) -> dict[str, object]:
-    resources = {"cpu": "8", **{f"nvidia.com/{key}": value for key, value in allocatable.items()}}
-    return {
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {"allocatable": resources, "conditions": [{"type": "Ready", "lastHeartbeatTime": beat}]},
-    }
-
-
-def pod(name: str, phase: str = "Pending", node_name: str = "", **limits: str) -> dict[str, object]:
-    resources = {"limits": {f"nvidia.com/{key}": value for key, value in limits.items()}}
-    spec: dict[str, object] = {"containers": [{"name": "main", "resources": resources}]}
-    if node_name:
-        spec["nodeName"] = node_name
-    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+def node(name: str, beat: str = "", **allocatable: str) -> Document:
+    has = {"cpu": 8, **{f"nvidia.com/{key}": value for key, value in allocatable.items()}}
+    conditions = [{"type": "Ready", "lastHeartbeatTime": beat}]
+    return node_document(name, has, labels={"kubernetes.io/hostname": name}, conditions=conditions)
 
 
 @asynccontextmanager

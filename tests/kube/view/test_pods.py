@@ -20,24 +20,15 @@ from tests.kube.view.test_live import live, until
 SLICE = "nvidia.com/mig-1g.10gb"
 
 
-def node(name: str, slices: int, **spec) -> dict[str, object]:
-    return {
-        "metadata": {"name": name},
-        "spec": spec,
-        "status": {
-            "allocatable": {"cpu": "8", SLICE: str(slices)},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
+def node(name: str, slices: int, **spec) -> build.Document:
+    ready = [{"type": "Ready", "status": "True"}]
+    return build.node_document(name, {"cpu": 8, SLICE: slices}, spec=spec, conditions=ready)
 
 
-def pod(name: str, phase: str = "Pending", slices: int | str = 1, **spec) -> dict[str, object]:
-    containers = [{"name": "main", "resources": {"limits": {SLICE: str(slices)}}}]
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"containers": containers, **spec},
-        "status": {"phase": phase},
-    }
+def pod(name: str, phase: str = "Pending", slices: int | str = 1, **spec) -> build.Document:
+    document = build.asking_pod(name, {SLICE: slices}, spec=spec, status={"phase": phase})
+    del document["spec"]["containers"][0]["resources"]["requests"]  # which are then the limits
+    return document
 
 
 def free(view) -> int | None:

@@ -32,6 +32,7 @@ from tessera.protocol.kubelet.messages import LIST_PODS
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.http.messages import Request, Response
 from tessera.simulation.control_plane.kinds import EVENTS, NODES, RESOURCE_SLICES
+from tests.build import claim_document
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.node.dra.samples import NODE, POOL
 from tests.node.running import TICK, run
@@ -60,10 +61,8 @@ class Cluster:
     def claim(self, name: str, device: str, request: str = "gpu") -> dra.Claim:
         """A claim that was given this device."""
         result = {"driver": "gpu.tessera.dev", "pool": POOL, "device": device, "request": request}
-        self.claims[name] = {
-            "metadata": {"name": name, "namespace": "ns", "uid": f"u-{name}"},
-            "status": {"allocation": {"devices": {"results": [result]}}},
-        }
+        self.claims[name] = claim_document(name, result, namespace="ns")
+        self.claims[name]["metadata"]["uid"] = f"u-{name}"
         return dra.Claim(namespace="ns", name=name, uid=f"u-{name}")
 
     def answer_for_claims(self, request: Request) -> Response | None:

@@ -6,6 +6,7 @@ from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import EVENTS, NODES, PODS
 from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import Store
+from tests.build import node_document
 
 GPU = "nvidia.com/gpu"
 
@@ -13,10 +14,9 @@ GPU = "nvidia.com/gpu"
 def cluster(*nodes):
     store = Store()
     for name, has, more in nodes:
-        allocatable = {"cpu": "8", "pods": "10", **has}
-        metadata = {"name": name, "labels": more.get("labels", {})}
         spec = {key: more[key] for key in ("taints", "unschedulable") if key in more}
-        store.create(NODES, {"metadata": metadata, "spec": spec, "status": {"allocatable": allocatable}})
+        has = {"cpu": 8, "pods": 10, **has}
+        store.create(NODES, node_document(name, has, labels=more.get("labels"), spec=spec))
     return store, Scheduler(store, Events(store))
 
 

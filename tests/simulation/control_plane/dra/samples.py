@@ -13,6 +13,7 @@ from tessera.simulation.control_plane.kinds import (
 )
 from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import Store
+from tests.build import node_document
 
 
 class Cluster:
@@ -31,8 +32,7 @@ class Cluster:
             self.add_class(one)
 
     def add_node(self, name, **allocatable):
-        allocatable = {"cpu": "8", "pods": "20", **allocatable}
-        self.store.create(NODES, {"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+        self.store.create(NODES, node_document(name, {"cpu": 8, "pods": 20, **allocatable}))
 
     def add_slice(self, node, *devices, total=1, name="", **more):
         pool = {"name": node, "generation": 1, "resourceSliceCount": total}
