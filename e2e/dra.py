@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.cluster import BUSYBOX, Client, ClusterWithNode, pods_path
+from e2e.cluster import Client, ClusterWithNode, pods_path
 from e2e.cluster.api import ApiError, Object
 from e2e.command import Running, node_options
+from e2e.pods import FOREVER, busybox_pod
 from tessera.core.devices.device import Card, Device, DeviceType, Model, Place, Span
 from tessera.core.devices.preference import blocks_of
 from tessera.core.mig.geometry import Product
@@ -199,28 +200,19 @@ def pod(
     *,
     template: str = "",
     claim: str = "",
-    script: str = "exec sleep 1000",
+    script: str = FOREVER,
     restart: str = "Never",
     limits: Object | None = None,
     grace: int = 0,
 ) -> str:
     """A busybox pod with a claim, from a template or shared."""
     resources: Object = {"limits": limits} if limits else {}
-    spec: Object = {"terminationGracePeriodSeconds": grace, "restartPolicy": restart}
+    spec: Object = {}
     if template or claim:
         source = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
         spec["resourceClaims"] = [{"name": "gpu", **source}]
         resources["claims"] = [{"name": "gpu"}]
-    spec["containers"] = [
-        {
-            "name": "main",
-            "image": BUSYBOX,
-            "imagePullPolicy": "Never",
-            "command": ["sh", "-c", script],
-            "resources": resources,
-        }
-    ]
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    return busybox_pod(name, resources, script, restart=restart, grace=grace, **spec)
 
 
 def seen(cluster: ClusterWithNode, namespace: str, name: str) -> list[str]:

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import BUSYBOX, ClusterWithNode, pods_path
+from e2e.cluster import ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.command import Running, node_options
+from e2e.pods import FOREVER, busybox_pod
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 GPU = "device.example.com/gpu"
@@ -36,17 +37,9 @@ def _devices(node: Object) -> dict[str, str]:
     return {name: count for name, count in allocatable.items() if "/" in name and count != "0"}
 
 
-def pod(name: str, resource: str, count: int, script: str = "exec sleep 1000") -> str:
+def pod(name: str, resource: str, count: int, script: str = FOREVER) -> str:
     """A busybox pod with devices."""
-    container = {
-        "name": "main",
-        "image": BUSYBOX,
-        "imagePullPolicy": "Never",
-        "command": ["sh", "-c", script],
-        "resources": {"limits": {resource: count}},
-    }
-    spec = {"terminationGracePeriodSeconds": 0, "restartPolicy": "Never", "containers": [container]}
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    return busybox_pod(name, {"limits": {resource: count}}, script)
 
 
 def wait_allocatable(cluster: ClusterWithNode, expected: dict[str, str], timeout: float = 120.0) -> Object:

@@ -25,13 +25,14 @@ from tools.image.errors import ImageError
 from tools.image.layers import build_archive
 
 from e2e.chart import CHART, Helm
-from e2e.cluster import BUSYBOX, ClusterWithNode, KubectlError, Object, Unavailable, pods_path
+from e2e.cluster import ClusterWithNode, KubectlError, Object, Unavailable, pods_path
 from e2e.cluster.api import ApiError
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.ports import free_port
 from e2e.cluster.programs import programs
 from e2e.command import Running, tessera
 from e2e.monitoring import FILES, kube_state_metrics, prometheus, promtool
+from e2e.pods import FOREVER, busybox_pod
 
 IMAGE = "localhost/tessera:e2e"
 GPU = "device.example.com/gpu"
@@ -138,17 +139,10 @@ def _clean_up(installation: Installation) -> None:
     cluster.forget_devices()
 
 
-def _pod(name: str, resources: dict[str, int], script: str = "exec sleep 1000") -> str:
+def _pod(name: str, resources: dict[str, int], script: str = FOREVER) -> str:
     """A busybox pod that asks for devices, as people write it: requests alone."""
-    container = {
-        "name": "main",
-        "image": BUSYBOX,
-        "imagePullPolicy": "Never",
-        "command": ["sh", "-c", script],
-        "resources": {"requests" if any(r.startswith("nvidia") for r in resources) else "limits": resources},
-    }
-    spec = {"terminationGracePeriodSeconds": 0, "restartPolicy": "Never", "containers": [container]}
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    section = "requests" if any(r.startswith("nvidia") for r in resources) else "limits"
+    return busybox_pod(name, {section: resources}, script)
 
 
 def _apply(installed: Installation, namespace: str, pod: str) -> str:
