@@ -26,6 +26,7 @@ from tessera.controller.claims.plan import plan
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.state import ClaimState
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import serve_dashboard
@@ -153,11 +154,13 @@ def controller(places: Places) -> None:
 async def _reconcile(places: Places) -> None:
     async with ClusterChoice(kubeconfig=places["kubeconfig"]).connected() as client:
         recorder = Recorder(client, "bench")
-        keeper = TicketKeeper(client, "gpu-webhook")
-        reconciler = ClaimReconciler(client, recorder, ControllerMetrics(), keeper)
+        parts = ReconcilerParts(
+            client=client, recorder=recorder, metrics=ControllerMetrics(), fence=lambda: None
+        )
+        reconciler = ClaimReconciler(parts, TicketKeeper(client, "gpu-webhook"))
         following = asyncio.ensure_future(reconciler.follower.run())
         await reconciler.follower.synced()
-        while await reconciler.reconcile(lambda: None):
+        while await reconciler.carry_out():
             pass
         following.cancel()
         await asyncio.wait((following,))

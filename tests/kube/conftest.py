@@ -28,4 +28,5 @@ def pytest_pyfunc_call(pyfuncitem):
 @pytest.fixture
 def soon(monkeypatch):
     """Who waits after a failure waits for a moment only, and tries again."""
-    monkeypatch.setattr(Backoff.__init__, "__defaults__", (0.02, *Backoff.__init__.__defaults__[1:]))
+    _, *others = Backoff.__init__.__defaults__ or ()
+    monkeypatch.setattr(Backoff.__init__, "__defaults__", (0.02, *others))

@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.layouts.auto.demand import SOONEST
@@ -14,6 +12,7 @@ from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import DEFAULT_TIMES, Leader, LeaseTimes
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.reconciler import DEFAULT_PACE, Pace, PatienceReconciler
+from tessera.controller.reconciler import Reconciler, ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import first_of
 from tessera.kube.events.recorder import Recorder
@@ -27,30 +26,6 @@ log = logging.getLogger(__name__)
 
 COMPONENT: Final = "tessera-controller"  # as events name it
 _HUNG_SECONDS: Final = 120.0  # a process that has not tried to get or renew the Lease for so long hangs
-
-
-class Reconciler(Protocol):
-    """What one of the controller's reconcilers is to the process."""
-
-    @property
-    def name(self) -> str:
-        """As the Lease has it."""
-
-    @property
-    def able(self) -> bool:
-        """Whether it can do its work in this cluster now."""
-
-    def missing(self) -> str | None:
-        """What it does not know of the cluster yet, in a few words; None once it knows all."""
-
-    async def follow(self) -> None:
-        """Follow the cluster until cancelled."""
-
-    async def until_able(self) -> None:
-        """Wait until it can do its work; the log says what it lacks."""
-
-    async def run(self, fence: Callable[[], None]) -> None:
-        """Work until cancelled, once that is possible; `fence` raises when another process leads."""
 
 
 class Controller:
@@ -74,21 +49,21 @@ class Controller:
         self._clock = client.clock
         self._able = False
         self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
-        keeper = TicketKeeper(client, namespace)
-        self._reconcilers: list[Reconciler] = [ClaimReconciler(client, self._recorder, self.metrics, keeper)]
+        self._leader = Leader(client, namespace, CONTROLLER, identity, times=lease, reconcilers=self._run)
+        parts = ReconcilerParts(
+            client=client, recorder=self._recorder, metrics=self.metrics, fence=self._leader.fence
+        )
+        self._reconcilers: list[Reconciler] = [ClaimReconciler(parts, TicketKeeper(client, namespace))]
         if layouts:
-            self._reconcilers.append(
-                LayoutReconciler(client, self._recorder, self.metrics, identity, soonest=soonest)
-            )
+            self._reconcilers.append(LayoutReconciler(parts, identity, soonest=soonest))
         self._configuration: Followed[Configuration] | None = None
         if config is not None:
-            patience = PatienceReconciler(client, self._recorder, self.metrics, namespace, service, pace)
+            patience = PatienceReconciler(parts, namespace, service, pace)
             self._reconcilers.append(patience)
             self._configuration = Followed(
                 "configuration", [config], parse, lambda read: patience.configure(read.policy), _report
             )
             self._configuration.load()
-        self._leader = Leader(client, namespace, CONTROLLER, identity, times=lease, reconcilers=self._run)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.runs = lambda: {one.name: self._leader.leads and one.able for one in self._reconcilers}
         self.metrics.events = lambda: self._recorder.counts
@@ -117,7 +92,7 @@ class Controller:
         """Lead once one of the reconcilers can work: the others begin when they can."""
         await first_of(*(one.until_able() for one in self._reconcilers))
         self._able, self._leader.beat = True, self._clock.now()
-        await self._leader.lead(*(partial(one.run, self._leader.fence) for one in self._reconcilers))
+        await self._leader.lead(*(one.run for one in self._reconcilers))
 
     def _run(self) -> tuple[str, ...]:
         return tuple(one.name for one in self._reconcilers if one.able)

@@ -12,6 +12,7 @@ from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.writes import Writes
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.requests.alternatives import read, template_name
 from tessera.core.requests.tickets import TicketKey, TicketMaker, hour_of
@@ -50,8 +51,11 @@ async def world(*documents, clock=None, store=None, **server_options):
             secret = TicketSecret("", KEYS.previous, KEYS.current, KEYS.following, rotated=CREATED).document()
             server.store.create(SECRETS, secret, "own")
             keeper = TicketKeeper(client, "own")
-            reconciler = ClaimReconciler(client, recorder, metrics, keeper)
             fences: list[None] = []
+            parts = ReconcilerParts(
+                client=client, recorder=recorder, metrics=metrics, fence=lambda: fences.append(None)
+            )
+            reconciler = ClaimReconciler(parts, keeper)
 
             async def until(condition):
                 while not condition():
@@ -62,7 +66,7 @@ async def world(*documents, clock=None, store=None, **server_options):
                 for one in (
                     reconciler.follower.run(),
                     recorder.run(),
-                    reconciler.run(lambda: fences.append(None)),
+                    reconciler.run(),
                 )
             ]
             try:
@@ -547,15 +551,17 @@ def test_the_fence():
             await server.start()
             server.store.create(PODS, objects.pod(), "a")
             async with Client(server.cluster) as client:
-                keeper = TicketKeeper(client, "own")
-                reconciler = ClaimReconciler(client, Recorder(client, "test"), ControllerMetrics(), keeper)
-                following = asyncio.ensure_future(reconciler.follower.run())
 
                 def fence():
                     raise LeadershipLost("gone")
 
+                parts = ReconcilerParts(
+                    client=client, recorder=Recorder(client, "test"), metrics=ControllerMetrics(), fence=fence
+                )
+                reconciler = ClaimReconciler(parts, TicketKeeper(client, "own"))
+                following = asyncio.ensure_future(reconciler.follower.run())
                 with pytest.raises(LeadershipLost):
-                    await reconciler.run(fence)
+                    await reconciler.run()
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
             assert server.store.list(RESOURCE_CLAIM_TEMPLATES) == []

@@ -13,6 +13,7 @@ from typing import Any
 from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import ReconcilerParts
 from tessera.core.dra.naming import pool_of
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.clock import Clock
@@ -209,11 +210,12 @@ class LayoutCluster:
         metrics = self.metrics[identity] = ControllerMetrics()
         metrics.leads = lambda: True
         recorder = Recorder(client, "test")
-        one = LayoutReconciler(client, recorder, metrics, identity)
+        parts = ReconcilerParts(client=client, recorder=recorder, metrics=metrics, fence=fence)
+        one = LayoutReconciler(parts, identity)
 
         async def work() -> None:
             with suppress(LeadershipLost):
-                await one.run(fence)
+                await one.run()
 
         self._clients.append(client)
         self._leaders[identity] = [asyncio.ensure_future(x) for x in (one.follow(), recorder.run(), work())]

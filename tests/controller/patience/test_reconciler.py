@@ -13,6 +13,7 @@ from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.plan import plan
 from tessera.controller.patience.reconciler import PatienceReconciler
+from tessera.controller.reconciler import ReconcilerParts
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.pods import BoundPod
 from tessera.diagnosis.patience.history import History
@@ -105,9 +106,18 @@ async def world(*documents, has=None, policy=FULL, webhook=True):
         clock = FakeClock(wall=NOW)
         async with Client(server.cluster, clock=clock) as client:
             metrics, recorder = ControllerMetrics(), Recorder(client, "test", counts_up=False)
+            fences: list[None] = []
+            check = [lambda: fences.append(None)]
+
+            def fence_of_this_look():
+                check[0]()
+
+            parts = ReconcilerParts(
+                client=client, recorder=recorder, metrics=metrics, fence=fence_of_this_look
+            )
 
             def start():
-                reconciler = PatienceReconciler(client, recorder, metrics, "gpu-webhook", "gpu-webhook")
+                reconciler = PatienceReconciler(parts, "gpu-webhook", "gpu-webhook")
                 reconciler.configure(policy)
                 tasks.append(asyncio.ensure_future(reconciler.follow()))
                 return reconciler
@@ -115,11 +125,10 @@ async def world(*documents, has=None, policy=FULL, webhook=True):
             tasks = [asyncio.ensure_future(recorder.run())]
             reconciler = start()
             await reconciler.until_able()
-            fences: list[None] = []
 
             async def look(one=reconciler, fence=lambda: fences.append(None)):
-                before = len(server.requests)
-                await one.reconcile(fence)
+                before, check[0] = len(server.requests), fence
+                await one.reconcile()
                 return [each for each in server.requests[before:] if each.path.endswith("/eviction")]
 
             async def until(condition):
@@ -467,7 +476,7 @@ def test_it_goes_on_when_the_api_server_fails():
                 if "configmaps" in request.path
                 else inner(request)
             )
-            running = asyncio.ensure_future(it.reconciler.run(lambda: None))
+            running = asyncio.ensure_future(it.reconciler.run())
             await it.until(lambda: 'failures_total{what="patience"} 1' in it.metrics())
             assert it.server.evicted == []
             it.server.intercept = inner
@@ -493,7 +502,7 @@ def test_fault_68_a_bug_in_a_plan(monkeypatch):
                 return plan(*given, **more)
 
             monkeypatch.setattr("tessera.controller.patience.reconciler.plan", broken)
-            running = asyncio.ensure_future(it.reconciler.run(lambda: None))
+            running = asyncio.ensure_future(it.reconciler.run())
             await it.until(lambda: 'failures_total{what="patience"} 1' in it.metrics())
             assert it.server.evicted == []
             bugs.clear()

@@ -1,27 +1,21 @@
 """Follows pods, templates and claims, and does what the plan says: level-triggered, so a restart loses nothing."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import chain, islice
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from tessera.controller.ability import Ability
 from tessera.controller.claims.objects import TEMPLATES, FollowedPod, PodsClaim, Template
 from tessera.controller.claims.plan import Action, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
-from tessera.controller.failures import ReconcilerFailures
-from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import Reconciler, ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.events.recorder import Recorder
-from tessera.kube.failures import Backoff, Once, Retries
-from tessera.kube.rest.client import Client
+from tessera.kube.failures import Once, Retries
 from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, Resource, Sink, replace_all
@@ -38,25 +32,23 @@ _LONGEST_RETRY: Final = 300.0
 _RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
 
 
-class ClaimReconciler:
+class ClaimReconciler(Reconciler):
     """Makes and removes the templates of pods whose requests were converted to claims, and records what the claims got."""
 
-    name: Final = CLAIMS
+    name = CLAIMS
 
-    def __init__(
-        self, client: Client, recorder: Recorder, metrics: ControllerMetrics, keeper: TicketKeeper
-    ) -> None:
+    def __init__(self, parts: ReconcilerParts, keeper: TicketKeeper) -> None:
+        super().__init__(
+            parts,
+            "the controller makes no claims, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
+            "resource.k8s.io/v1, and the chart's ClusterRole): %s",
+        )
         self.state = state = ClaimState()
         self._keeper = keeper
         self._refused = Once()  # by refused pod: its UID, once it has an Event
-        self._refusals = RefusalLog(client.clock)
-        self._writes = Writes(client, recorder, metrics)
-        self._metrics = metrics
-        self._clock = client.clock
-        self._failures = ReconcilerFailures(client.clock, metrics)
-        self._changed = asyncio.Event()
-        self._retries = Retries(client.clock.now, _FIRST_RETRY, _LONGEST_RETRY)
-        self._backoff = Backoff()
+        self._refusals = RefusalLog(self._clock)
+        self._writes = Writes(parts.client, parts.recorder, parts.metrics)
+        self._retries = Retries(self._clock.now, _FIRST_RETRY, _LONGEST_RETRY)
         sinks: dict[Resource, Sink[Any]] = {
             UNFINISHED_PODS: self._sink(FollowedPod.read, state.known_pods, self._put_pod, state.remove_pod),
             TEMPLATES: self._sink(
@@ -66,57 +58,28 @@ class ClaimReconciler:
                 PodsClaim.read, lambda: state.claims, state.put_claim, state.remove_claim
             ),
         }
-        self.follower = Follower(client, sinks)
-        words = (
-            "the controller makes no claims, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
-            "resource.k8s.io/v1, and the chart's ClusterRole): %s"
-        )
-        self._ability = Ability(client.clock, self.follower.absent, partial(log.warning, words))
-        metrics.bridged = lambda: len(state.pods)
-        metrics.refused = lambda: (
+        self.follower = Follower(parts.client, sinks)
+        parts.metrics.bridged = lambda: len(state.pods)
+        parts.metrics.refused = lambda: (
             sum(one.text is None for one in state.pods.values()) + sum(1 for _ in state.without_template())
         )
-        metrics.templates = lambda: len(state.templates)
+        parts.metrics.templates = lambda: len(state.templates)
 
-    async def follow(self) -> None:
-        await self.follower.run()
+    def lacks(self) -> str:
+        """The webhook converts requests while this runs, so it must be able to serve them: templates and claims can be read."""
+        return self.follower.absent()
 
-    def missing(self) -> str | None:
-        return self.follower.missing()
+    async def reconcile(self) -> bool:
+        """Report and refuse pods, learn the keys, and carry out some of each kind of what is planned."""
+        self._report()
+        await self._keeper.poll(self._fence)
+        if self._keeper.keys is not None:
+            self.state.use_keys(self._keeper.keys)
+        return await self.carry_out()
 
-    @property
-    def able(self) -> bool:
-        """Whether templates and claims can be read. The webhook converts requests while this runs: it must be able to serve them."""
-        return self.missing() is None and not self.follower.absent()
-
-    async def until_able(self) -> None:
-        """Wait until it is able to work; the log says what it lacks."""
-        await self.follower.synced()
-        await self._ability.wait()
-
-    async def run(self, fence: Callable[[], None]) -> NoReturn:
-        """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""
-        await self.until_able()
-        while True:
-            self._changed.clear()
-            fence()
-            more = False
-            with self._failures.survived(self.name, f"reconciler {self.name}") as tried:
-                self._report()
-                await self._keeper.poll(fence)
-                if self._keeper.keys is not None:
-                    self.state.use_keys(self._keeper.keys)
-                more = await self.reconcile(fence)
-            if tried.error is not None:  # not of one object
-                await self._clock.sleep(self._backoff.next())
-                continue
-            self._backoff.reset()
-            if not more:
-                await self._wait()
-
-    async def reconcile(self, fence: Callable[[], None]) -> bool:
+    async def carry_out(self) -> bool:
         """Make a plan and carry out some of each kind; whether there is more. Raises when the API server is unavailable."""
-        fence()
+        self._fence()
         self._refuse()
         groups = plan(self.state, self._clock.wall())
         due = [
@@ -125,7 +88,7 @@ class ClaimReconciler:
         ]
         failures: dict[str, list[str]] = {}
         for action in chain(*due):
-            fence()
+            self._fence()
             what = type(action).__name__.lower()
             try:
                 self._retries.let_be(_subject(action), await self._writes.carry_out(action))
@@ -172,7 +135,7 @@ class ClaimReconciler:
             if known is not None and known.uid == action.pod.uid:
                 self.state.put_pod(replace(known, record=action.text))
 
-    async def _wait(self) -> None:
+    async def rest(self, _: float) -> None:
         """Wait until something has changed, what failed is due again, or for the keeper's next poll."""
         self._retries.forget_old()
         retry, poll = self._retries.next(), self._keeper.wait

@@ -12,15 +12,13 @@ from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
 from tessera.controller.layouts.plan import SeenNode, kept_by, owners, skipped
 from tessera.controller.layouts.state import LayoutState
-from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.server_time import ServerTime
 from tessera.core.autopilot.values import Recut
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
-from tessera.kube.events.recorder import Recorder
 from tessera.kube.failures import Retries
-from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
@@ -48,10 +46,8 @@ class NodeRollouts:
 
     def __init__(
         self,
-        client: Client,
+        parts: ReconcilerParts,
         state: LayoutState,
-        recorder: Recorder,
-        metrics: ControllerMetrics,
         failures: ReconcilerFailures,
         verdict: Callable[[SeenNode, MigLayout], Verdict],
     ) -> None:
@@ -59,24 +55,20 @@ class NodeRollouts:
         self.outcomes: dict[
             str, Outcome
         ] = {}  # by node: how its last rollout ended, where this process saw it
-        self._client = client
+        self._client = client = parts.client
         self._time = ServerTime(client)
         self._state = state
-        self._recorder = recorder
-        self._metrics = metrics
+        self._recorder = parts.recorder
+        self._metrics = parts.metrics
         self._failures = failures
         self._verdict = verdict
-        self._carrier = Carrier(client, self._check)
-        self._fence: Callable[[], None] = lambda: None
+        self._carrier = Carrier(client, parts.fence)
         # slots by which nobody can cordon any more, by the MigLayout's UID and the node: this process has ended the rollout, or has given the slot and sent nothing since
         self._unused: set[tuple[str, str]] = set()
         # by node: why it did not begin, and until when it is left alone
         self._refusals = Retries(client.clock.now, _FIRST, _LONGEST)
         self._dra: tuple[float, DraInventory] | None = None  # when it was read, and what there was
-        self.configurations = OurConfigurations(client, self._check)
-
-    def _check(self) -> None:
-        self._fence()
+        self.configurations = OurConfigurations(client, parts.fence)
 
     def slots_written(self, layout: MigLayout, nodes: Iterable[str]) -> None:
         """Nodes have a slot from now on, or had it before: how an earlier rollout of theirs ended says nothing about this one."""
@@ -104,9 +96,8 @@ class NodeRollouts:
         """What was refused may do now: a MigLayout has changed."""
         self._refusals.clear()
 
-    async def drive(self, fence: Callable[[], None]) -> bool:
+    async def drive(self) -> bool:
         """Take the next steps of all that is under way; whether some has ended."""
-        self._fence = fence
         names, ended = self.under_way(), False
         for name in self.told.keys() - set(names):
             del self.told[name]
@@ -201,11 +192,8 @@ class NodeRollouts:
             return True
         return found.uid != owner.uid
 
-    async def begin(
-        self, name: str, layout: MigLayout, fence: Callable[[], None], recuts: Sequence[Recut] = ()
-    ) -> None:
+    async def begin(self, name: str, layout: MigLayout, recuts: Sequence[Recut] = ()) -> None:
         """Cordon a node that has its slot, unless something has changed since it was planned; `recuts`: what the autopilot does with it."""
-        self._fence = fence
         # what goes wrong is of this node, or of mig-manager's ConfigMap: the others go on
         with self._failures.survived("rollout", f"node {name}", of_the_server) as tried:
             try:
@@ -301,9 +289,8 @@ class NodeRollouts:
             return None
         return change
 
-    async def release(self, name: str, layout: MigLayout, fence: Callable[[], None]) -> bool:
+    async def release(self, name: str, layout: MigLayout) -> bool:
         """Whether a slot may be given back: its node is gone, or has no rollout and none can begin by that slot any more."""
-        self._fence = fence
         if (slot := (layout.uid, name)) in self._unused:
             self._unused.discard(slot)
             return True

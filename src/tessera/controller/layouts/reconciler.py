@@ -4,17 +4,14 @@ A leader takes over each MigLayout first, by one write to its status: from then 
 cordons only nodes whose slot is written, and each write to a node has the node's version.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
-from functools import partial
+from collections.abc import Collection, Coroutine
 from math import inf
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import to_builtins
 
-from tessera.controller.ability import Ability
-from tessera.controller.failures import ReconcilerFailures, of_the_server
+from tessera.controller.failures import of_the_server
 from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.decisions import changed_rows
 from tessera.controller.layouts.auto.demand import SOONEST
@@ -25,14 +22,12 @@ from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
 from tessera.controller.layouts.state import MIG_LAYOUTS, NOT_YET, LayoutState
 from tessera.controller.layouts.status import Pace, news, status_of
-from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import Reconciler, ReconcilerParts
 from tessera.controller.server_time import ServerTime
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError
-from tessera.kube.events.recorder import Recorder
-from tessera.kube.failures import Backoff
-from tessera.kube.rest.client import Client, PatchType
+from tessera.kube.rest.client import PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
 from tessera.kube.watch.follow import Follower
@@ -51,105 +46,66 @@ _CONFIGURATIONS: Final = 30.0  # seconds until mig-manager's ConfigMap is read a
 _BURST: Final = 0.2  # seconds: changes come in bursts
 
 
-class LayoutReconciler:
+class LayoutReconciler(Reconciler):
     """Gives the nodes of MigLayouts their layout."""
 
-    name: Final = LAYOUTS
+    name = LAYOUTS
 
     def __init__(
         self,
-        client: Client,
-        recorder: Recorder,
-        metrics: ControllerMetrics,
+        parts: ReconcilerParts,
         identity: str,
         *,
         poll: float = _POLL,
         soonest: float = SOONEST,
     ) -> None:
         """`poll`: seconds between two looks at nodes that are under way; `soonest`: between two looks of the autopilot."""
-        self._client = client
-        self._recorder = recorder
-        self._metrics = metrics
+        super().__init__(
+            parts, "the controller keeps no layouts (they need the chart's value layouts.enabled): %s"
+        )
+        client, metrics = parts.client, parts.metrics
         self._identity = identity
         self._poll = poll
-        self._clock = client.clock
-        self._changed = asyncio.Event()
         self.state = LayoutState(self._changed.set)
         self.follower = Follower(client, self.state.sinks())
-        self._backoff = Backoff()
-        words = "the controller keeps no layouts (they need the chart's value layouts.enabled): %s"
-        self._ability = Ability(client.clock, self._absent, partial(log.warning, words))
         # when mig-manager's configurations were read, and for which MigLayouts
         self._read: tuple[float, frozenset[tuple[str, int]]] = -inf, frozenset()
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._autopilot = Autopilot()
-        self._failures = ReconcilerFailures(client.clock, metrics)
         self._time = ServerTime(client)
         self._looking = Looking(client, metrics, self._failures, self._autopilot, soonest)
         self._pace = Pace()
         self._again = inf  # when something is to be written that can wait, by a clock that never jumps
-        self._rollouts = NodeRollouts(client, self.state, recorder, metrics, self._failures, self._verdict)
+        self._rollouts = NodeRollouts(parts, self.state, self._failures, self._verdict)
         metrics.layout_nodes = lambda: {
             (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State
         }
         metrics.wanted, metrics.refused_devices = self._autopilot.wanted, self._autopilot.refused
         metrics.proposed = self._autopilot.proposed
 
-    async def follow(self) -> None:
-        await self.follower.run()
-
-    def missing(self) -> str | None:
-        return self.follower.missing()
-
-    @property
-    def able(self) -> bool:
-        """Whether MigLayouts can be read."""
-        return self.missing() is None and not self._absent()
-
-    def _absent(self) -> str:
+    def lacks(self) -> str:
         """Why there are no MigLayouts; a cluster may well be without DRA."""
         found = (one.health for one in self.follower.reflectors if one.resource is MIG_LAYOUTS)
         return next((one.last_error or "absent" for one in found if one.absent), "")
 
-    async def until_able(self) -> None:
-        await self.follower.synced()
-        await self._ability.wait()
-
-    async def run(self, fence: Callable[[], None]) -> NoReturn:
-        """Reconcile until cancelled, once that is possible; `fence` raises when another process leads."""
-        await self.until_able()
+    def begin(self) -> None:
         self._rollouts.reset()
         self._autopilot.reset()
         self._pace.clear()
-        try:
-            await self._reconcile_for_ever(fence)
-        finally:  # another process may lead now
-            self._looking.stop()
-            self._autopilot.reset()
 
-    async def _reconcile_for_ever(self, fence: Callable[[], None]) -> NoReturn:
-        while True:
-            self._changed.clear()
-            fence()
-            began, more = self._clock.now(), False
-            with self._failures.survived(self.name, f"reconciler {self.name}") as tried:
-                more = await self.reconcile(fence)
-            if tried.error is not None:
-                await self._clock.sleep(self._backoff.next())
-                continue
-            self._backoff.reset()
-            if not more:
-                await self._wait(self._clock.now() - began)
+    def end(self) -> None:
+        self._looking.stop()
+        self._autopilot.reset()
 
-    async def reconcile(self, fence: Callable[[], None]) -> bool:
+    async def reconcile(self) -> bool:
         """Do what is to be done now; whether there is more to do at once."""
         for layout in list(self.state.layouts.values()):
             if layout.status.controller != self._identity:
-                fence()
+                self._fence()
                 await self._tried(layout, self._write_status(layout, {"controller": self._identity}))
         await self._read_configurations()
-        more = await self._rollouts.drive(fence)
+        more = await self._rollouts.drive()
         around, put_off = self.state.around.manager, self._rollouts.put_off
         await self._looking.decide(self._ours(), self.state, around, put_off)
         now, told = self._time.now(), self._rollouts.told
@@ -167,7 +123,7 @@ class LayoutReconciler:
             for state, _ in one.states.values():
                 self._states[state] = self._states.get(state, 0) + 1
             if one.layout.status.controller == self._identity:
-                more |= await self._tried(one.layout, self._carry_out(one, fence)) or False
+                more |= await self._tried(one.layout, self._carry_out(one)) or False
         records = (one.record for one in self.state.nodes.values() if one.record is not None)
         await self._rollouts.configurations.tidy(self.state.around.manager, records)
         return more
@@ -186,13 +142,13 @@ class LayoutReconciler:
             return await work
         return None
 
-    async def _carry_out(self, one: LayoutPlan, fence: Callable[[], None]) -> bool:
+    async def _carry_out(self, one: LayoutPlan) -> bool:
         """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
         if one.bug is not None:
             raise one.bug
         if one.begin and not one.recuts and await self._rollouts.refused(one.ready(), one.layout):
             return True  # the next plan is without them
-        released = {name for name in one.unused if await self._rollouts.release(name, one.layout, fence)}
+        released = {name for name in one.unused if await self._rollouts.release(name, one.layout)}
         if one.recuts and self._time.wrong():
             return True  # since it was planned: the next plan has none
         layout, now = one.layout, self._time.now()
@@ -201,7 +157,7 @@ class LayoutReconciler:
         what, moment = news(layout, status, said), self._clock.now()
         due = self._pace.due(layout.uid, what, moment)
         if due <= moment:
-            fence()
+            self._fence()
             written = await self._write_status(layout, status)
             if written is None:
                 return True
@@ -214,7 +170,7 @@ class LayoutReconciler:
         self._rollouts.slots_written(one.layout, one.begin)
         for name in one.begin:
             if name in layout.updating and self._stands(layout):
-                await self._rollouts.begin(name, layout, fence, one.recuts.get(name, ()))
+                await self._rollouts.begin(name, layout, one.recuts.get(name, ()))
         return bool(released or one.begin)
 
     def _stands(self, layout: MigLayout) -> bool:
@@ -293,7 +249,7 @@ class LayoutReconciler:
             if row.result != UNDER_WAY:
                 self._metrics.recuts.add(row.result.lower())
 
-    async def _wait(self, took: float) -> None:
+    async def rest(self, took: float) -> None:
         """Wait until something has changed, or for the next look; at least as long as the last one took, since many nodes change all the time."""
         await self._clock.sleep(min(max(_BURST, took), self._poll))
         seconds = self._poll if self._rollouts.under_way() else _REST

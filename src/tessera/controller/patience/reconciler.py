@@ -2,27 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from tessera.controller.ability import Ability
-from tessera.controller.failures import ReconcilerFailures
-from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
 from tessera.controller.patience.plan import Eviction, Plan, counted, plan
 from tessera.controller.patience.successors import SUCCESSOR_SECONDS, Successors
 from tessera.controller.patience.writes import Writes
+from tessera.controller.reconciler import Reconciler, ReconcilerParts
 from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import PENDING_PODS, PendingPod
 from tessera.kube.errors import KubeError
-from tessera.kube.events.recorder import Recorder
-from tessera.kube.failures import Backoff, Once
-from tessera.kube.rest.client import Client
+from tessera.kube.failures import Once
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.follow import Follower
@@ -48,44 +43,37 @@ class Pace:
 DEFAULT_PACE: Final = Pace()
 
 
-class PatienceReconciler:
+class PatienceReconciler(Reconciler):
     """Evicts pods that wait for longer than their patience, when something else is free for them."""
 
-    name: Final = PATIENCE
+    name = PATIENCE
 
     def __init__(
         self,
-        client: Client,
-        recorder: Recorder,
-        metrics: ControllerMetrics,
+        parts: ReconcilerParts,
         namespace: str,
         service: str,
         pace: Pace = DEFAULT_PACE,
     ) -> None:
         """Work for the webhook behind a Service of a namespace; the history is kept in that namespace, too."""
+        super().__init__(parts, "the controller evicts no pods that wait: %s")
         self.pods: dict[Key, PendingPod] = {}  # those that ask for GPUs
         self._webhook = Endpoints()
         self._pace = pace
-        self._clock = client.clock
-        self._metrics = metrics
-        self._view = LiveView(client)
+        self._view = LiveView(parts.client)
         pods = Sink(PendingPod.read, self._replace, self._put, self._remove)
         sinks: dict[Resource, Sink[Any]] = {
             PENDING_PODS: pods,
             endpoint_slices(namespace, service): self._webhook.sink(),
         }
-        self._follower = Follower(client, sinks)
-        self._judge = ViewJudge(self._view.offers, client.clock, pace.least, pace.fresh)
+        self.follower = Follower(parts.client, sinks)
+        self._judge = ViewJudge(self._view.offers, self._clock, pace.least, pace.fresh)
         self._successors = Successors(pace.successor)
-        self._writes = Writes(client, recorder, namespace)
+        self._writes = Writes(parts.client, parts.recorder, namespace)
         self._history: History | None = None  # None: it is to be read
         self._unwritten = False  # some of it helped, and is not written yet
         self._noticed = Once()  # by bare pod: its uid, once it has an Event
-        self._backoff = Backoff()
-        self._failures = ReconcilerFailures(client.clock, metrics)
-        words = "the controller evicts no pods that wait: %s"
-        self._ability = Ability(client.clock, self._lacks, partial(log.warning, words))
-        metrics.webhook_seen = lambda: self._webhook.is_ready
+        parts.metrics.webhook_seen = lambda: self._webhook.is_ready
 
     def configure(self, policy: Policy) -> None:
         """Decide as the webhook does with this configuration. Without a patience in it the pods count that have an annotation, or whose namespace has one."""
@@ -95,43 +83,31 @@ class PatienceReconciler:
 
     # what the process asks
 
-    @property
-    def able(self) -> bool:
-        return not self._lacks()
-
     def missing(self) -> str | None:
-        """What it does not know yet."""
-        return "; ".join(filter(None, (self._view.missing(), self._follower.missing()))) or None
+        return "; ".join(filter(None, (self._view.missing(), self.follower.missing()))) or None
 
     async def follow(self) -> None:
-        """Follow the cluster."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._view.run())
-            tasks.create_task(self._follower.run())
+            tasks.create_task(self.follower.run())
 
-    async def until_able(self) -> None:
+    async def synced(self) -> None:
         await self._view.synced()
-        await self._follower.synced()
-        await self._ability.wait()
+        await self.follower.synced()
 
-    def _lacks(self) -> str:
+    def lacks(self) -> str:
         return self.missing() or ("it may not list pods" if self._view.offers.free is None else "")
 
-    async def run(self, fence: Callable[[], None]) -> NoReturn:
-        """Evict until cancelled; `fence` raises when another process leads."""
+    def begin(self) -> None:
         # what another leader did since this one was it
         self._history, self._unwritten, self._successors = None, False, Successors(self._pace.successor)
-        while True:
-            await self.until_able()
-            fence()
-            with self._failures.survived(self.name, f"reconciler {self.name}") as tried:
-                await self.reconcile(fence)
-            if tried.error is None:
-                self._backoff.reset()
-            await self._clock.sleep(self._pace.poll if tried.error is None else self._backoff.next())
 
-    async def reconcile(self, fence: Callable[[], None]) -> None:
+    async def rest(self, _: float) -> None:
+        await self._clock.sleep(self._pace.poll)
+
+    async def reconcile(self) -> bool:
         """Make one plan and carry it out. Raises when the API server refuses something that is not of one pod."""
+        await self.until_able()  # a new configuration may need pods that are not followed yet
         if self._history is None:
             self._history, self._unwritten = await self._writes.read_history(), False
         history = self._history
@@ -153,26 +129,27 @@ class PatienceReconciler:
             else:
                 evictions.append(one)
         if evictions or self._unwritten:
-            fence()
+            self._fence()
             # before the evictions: what is not written is not done, and of two that lead one cannot write
             fresh = history.with_evictions(counted(evictions), self._clock.wall(), self._pace.window)
             self._history = None  # until it is written: another process may have
             self._history, self._unwritten = await self._writes.write_history(fresh), False
         while evictions:
             try:
-                await self._evict(evictions[0], fence)
+                await self._evict(evictions[0])
             except KubeError:
                 for one in evictions:
                     self._undo(one)
                 raise
             del evictions[0]
+        return False
 
-    async def _evict(self, one: Eviction, fence: Callable[[], None]) -> None:
+    async def _evict(self, one: Eviction) -> None:
         # before the call: the successor may be seen before the call has returned
         self._successors.expect(one.pod, self.pods.values(), one.move, self._clock.now())
         result = "failed"
         try:
-            fence()
+            self._fence()
             result = await self._writes.evict(one.pod)
         finally:
             self._metrics.evictions.add(result)
