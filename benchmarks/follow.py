@@ -15,7 +15,8 @@ from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest.client import Client
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Sink
+from tessera.kube.watch.resource import UNFINISHED_PODS, Key
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 
 
@@ -45,11 +46,11 @@ def read(raw: bytes) -> tuple[Key, Pod]:
 async def main(kubeconfig: str) -> None:
     """Follow until killed."""
     pods = Pods()
-    sink = Sink(read, pods.replace, pods.put, lambda key: pods.pop(key, None))
+    entry = TableEntry(read, pods.put, lambda key: pods.pop(key, None), replace=pods.replace)
     async with (
         Client(find_cluster(kubeconfig)) as client,
         LiveView(client).following(),
-        Follower(client, {UNFINISHED_PODS: sink}).following(),
+        Follower(client, {UNFINISHED_PODS: entry}).following(),
     ):
         print("ready", flush=True)
         await asyncio.Event().wait()

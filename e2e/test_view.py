@@ -10,7 +10,8 @@ from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
 from tessera.kube.view.live import LiveView, read_node
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import NODES, Sink
+from tessera.kube.watch.resource import NODES
+from tessera.kube.watch.table import TableEntry, do_nothing
 
 _PROFILE = "nvidia.com/mig-1g.10gb"
 
@@ -50,9 +51,9 @@ def test_list_and_streamed_list_agree(control_plane: Client) -> None:
 
     async def listed(*, streamed: bool) -> list[str]:
         found: list[str] = []
-        sink = Sink(lambda raw: read_node(raw).name, found.extend, lambda _: None, lambda _: None)
+        entry = TableEntry(lambda raw: read_node(raw).name, do_nothing, replace=found.extend)
         async with kube.Client(find_cluster(control_plane.kubeconfig)) as client:
-            reflector = Reflector(client, NODES, sink, watch_list=streamed)
+            reflector = Reflector(client, NODES, entry, watch_list=streamed)
             task = asyncio.create_task(reflector.run())
             async with asyncio.timeout(60):
                 await reflector.synced()

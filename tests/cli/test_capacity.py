@@ -641,11 +641,11 @@ def test_dra_followed():
     inventory = Inventory(is_any_gpu)
     nowhere = Client(Cluster(ServerAddress.parse("http://127.0.0.1:1", where="test")))
     followed = FollowedInventory(nowhere, inventory)  # nobody runs its follower
-    sinks = {resource.name: sink for resource, sink in followed.sinks.items()}
+    entries = {resource.name: entry for resource, entry in followed.table.items()}
 
     def put(resource, name):
-        sink = sinks[resource]
-        sink.upsert(sink.decode(json.dumps(documents[name]).encode()))
+        entry = entries[resource]
+        entry.put(entry.decode(json.dumps(documents[name]).encode()))
 
     def row(resource):
         followed.now()
@@ -653,18 +653,18 @@ def test_dra_followed():
         return usage and (int(usage.allocatable.value), int(usage.allocated.value))
 
     put("nodes", "Nodedra")
-    sinks["deviceclasses"].replace(
-        [sinks["deviceclasses"].decode(json.dumps(documents["DeviceClasstwo"]).encode())]
+    entries["deviceclasses"].take_all(
+        [entries["deviceclasses"].decode(json.dumps(documents["DeviceClasstwo"]).encode())]
     )
-    sinks["resourceslices"].replace(
-        [sinks["resourceslices"].decode(json.dumps(documents["ResourceSlices"]).encode())]
+    entries["resourceslices"].take_all(
+        [entries["resourceslices"].decode(json.dumps(documents["ResourceSlices"]).encode())]
     )
     assert row("2g.20gb") == (2, 0)
     put("resourceclaims", "ResourceClaimholder-extended-resources-x")
     assert row("2g.20gb") == (2, 1)
     put("deviceclasses", "DeviceClassone")
     assert row("1g.10gb") == (1, 1)
-    sinks["resourceclaims"].delete(Key("ml", "holder-extended-resources-x"))
+    entries["resourceclaims"].remove(Key("ml", "holder-extended-resources-x"))
     assert row("2g.20gb") == (2, 0)
-    sinks["resourceslices"].delete(Key("", "s"))
+    entries["resourceslices"].remove(Key("", "s"))
     assert row("2g.20gb") is None

@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from operator import attrgetter
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
-from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
+from tessera.dashboard.observed import DashboardPod, read_node, read_pod
 from tessera.dashboard.parts.history import Admission, read_denial
 from tessera.inventory.operator import mig_manager_in, read_mig_manager
 from tessera.kube.errors import KubeError
 from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.file_feed import take_files
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import (
     FAILED_CREATES,
@@ -21,9 +23,8 @@ from tessera.kube.watch.resource import (
     UNFINISHED_PODS,
     Key,
     Resource,
-    Sink,
-    replace_all,
 )
+from tessera.kube.watch.table import Table, TableEntry, named, replace_all
 from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 
 _MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
@@ -37,7 +38,7 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
 
     Events are extra: a client that may not read them sees everything but denials. So are mig-manager's configurations.
     """
-    follower = Follower(client, _sinks(board, denials=denials))
+    follower = Follower(client, _table(board, denials=denials))
     board.dra.follow(board.dra_changed, lambda: follower.relist(RESOURCE_SLICES))
     async with follower.following():
         await _learn(client, follower, board)
@@ -61,42 +62,47 @@ def show_objects(board: Board, found: Sequence[FileObject]) -> None:
             elif kind == KIND:
                 board.put_mig_layout(MigLayout.read(raw))
     board.dra.follow(board.dra_changed, lambda: None)
-    board.dra.take_objects(found)
+    take_files(found, board.dra.table())
     board.put_mig_manager(mig_manager_in(found))
     board.sample()
 
 
-def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:
-    def replace_nodes(seen: Iterable[DashboardNode]) -> None:
-        replace_all(board.nodes, {one.node.name: one for one in seen}, board.put_node, board.remove_node)
-
+def _table(board: Board, *, denials: bool) -> Table:
     def replace_pods(seen: Iterable[DashboardPod]) -> None:
         oldest_first = sorted(seen, key=lambda one: one.use.created)
-        fresh = {Key(one.use.namespace, one.use.name): one for one in oldest_first}
-        replace_all(board.pods, fresh, board.put_pod, board.remove_pod)
+        replace_all(board.pods, {_key(one): one for one in oldest_first}, board.put_pod, board.remove_pod)
 
-    def replace_layouts(seen: Iterable[MigLayout]) -> None:
-        fresh = {one.name: one for one in seen}
-        replace_all(board.mig_layouts, fresh, board.put_mig_layout, board.remove_mig_layout)
+    def deny(denials: Iterable[tuple[str, Admission] | None]) -> None:
+        for event, admission in sorted(filter(None, denials), key=lambda denial: denial[1].when):
+            board.denied(event, admission)
 
-    def deny(seen: Iterable[tuple[str, Admission] | None]) -> None:
-        for event, one in sorted(filter(None, seen), key=lambda denial: denial[1].when):
-            board.denied(event, one)
-
-    sinks: dict[Resource, Sink[Any]] = {
-        NODES: Sink(read_node, replace_nodes, board.put_node, lambda key: board.remove_node(key.name)),
-        UNFINISHED_PODS: Sink(read_pod, replace_pods, board.put_pod, board.remove_pod),
-        _MIG_LAYOUTS: Sink(
-            MigLayout.read,
-            replace_layouts,
-            board.put_mig_layout,
-            lambda key: board.remove_mig_layout(key.name),
+    table: dict[Resource, TableEntry[Any]] = {
+        NODES: named(
+            read_node,
+            board.put_node,
+            board.remove_node,
+            key=lambda seen: seen.node.name,
+            known=lambda: board.nodes,
         ),
-        **board.dra.sinks(),
+        UNFINISHED_PODS: TableEntry(
+            read_pod, board.put_pod, board.remove_pod, replace=replace_pods, key=_key
+        ),
+        _MIG_LAYOUTS: named(
+            MigLayout.read,
+            board.put_mig_layout,
+            board.remove_mig_layout,
+            key=attrgetter("name"),
+            known=lambda: board.mig_layouts,
+        ),
+        **board.dra.table(),
     }
     if denials:  # of pods that were never created; when the API server forgets an event, nothing changes
-        sinks[FAILED_CREATES] = Sink(read_denial, deny, lambda one: deny([one]), lambda _: None)
-    return sinks
+        table[FAILED_CREATES] = TableEntry(read_denial, lambda denial: deny([denial]), replace=deny)
+    return table
+
+
+def _key(pod: DashboardPod) -> Key:
+    return Key(pod.use.namespace, pod.use.name)
 
 
 async def _poll(follower: Follower, board: Board) -> None:

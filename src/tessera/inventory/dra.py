@@ -2,40 +2,25 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.core.dra.naming import node_of
 from tessera.core.dra.slices import PoolId
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
-from tessera.kube.object_files import FileObject, naming
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     Key,
-    Resource,
-    Sink,
 )
-from tessera.protocol.dra.objects import Claim, claim_of, class_of, read_claim, read_class
-from tessera.protocol.kubernetes.dra import (
-    ClaimIn,
-    DeviceClassIn,
-    SliceIn,
-    decode_claim,
-    decode_class,
-    decode_slice,
-)
+from tessera.kube.watch.table import Table, TableEntry
+from tessera.protocol.dra.objects import Claim, claim_of, class_of, read_claim
+from tessera.protocol.kubernetes.dra import ClaimIn, DeviceClassIn, SliceIn
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
-
-_DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
-    "DeviceClass": decode_class,
-    "ResourceSlice": decode_slice,
-    "ResourceClaim": decode_claim,
-}
 
 
 class ClaimedDevice(NamedTuple):
@@ -129,20 +114,29 @@ class DraInventory:
                 found[node.name] = dict(Counter(self.pools.served(node)) - held.get(node.name, Counter()))
         return found
 
-    # from an API server, at once or followed
+    # what fills it
+
+    def table(self) -> Table:
+        """How the objects of a cluster are taken: the classes first, which determine what is read of slices."""
+        return {
+            DEVICE_CLASSES: self._objects.classes(),
+            RESOURCE_SLICES: self._objects.slices(),
+            RESOURCE_CLAIMS: TableEntry(
+                read_claim, self._put_claim, self._remove_claim, replace=self._replace_claims
+            ),
+        }
 
     async def read(self, client: "Client") -> None:
         """Ask an API server. Slices and claims are read only if there are classes; what we may not read counts as absent."""
-        from tessera.kube.watch.listing import readable_list
+        from tessera.kube.watch.listing import list_once
 
+        table = self.table()
+        classes = {DEVICE_CLASSES: table[DEVICE_CLASSES]}
+        others = {resource: entry for resource, entry in table.items() if resource not in classes}
         try:
-            classes = await readable_list(client, DEVICE_CLASSES, read_class)
-            self._objects.replace_classes(classes)
-            if classes:
-                self._objects.replace_slices(
-                    await readable_list(client, RESOURCE_SLICES, self._objects.reader.read)
-                )
-                self._replace_claims(await readable_list(client, RESOURCE_CLAIMS, read_claim))
+            await list_once(client, classes, odd={})
+            if self._objects.has_classes:
+                await list_once(client, others, odd={})
         except ApiError as error:
             if not error.is_absent:
                 raise
@@ -154,23 +148,6 @@ class DraInventory:
         self._objects.replace_classes(map(class_of, classes))
         self._objects.replace_slices([self._objects.reader.slice_of(one) for one in slices])
         self._replace_claims(map(claim_of, claims))
-
-    def take_objects(self, found: Iterable[FileObject]) -> None:
-        """Take what files have of DRA, and pass over other kinds of objects."""
-        taken: dict[str, list[Any]] = {kind: [] for kind in _DECODERS}
-        for where, kind, raw in found:
-            if kind in _DECODERS:
-                with naming(where):
-                    taken[kind].append(_DECODERS[kind](raw))
-        self.take(*taken.values())
-
-    def sinks(self) -> dict[Resource, Sink[Any]]:
-        """Where the objects of a cluster go that is followed."""
-        return {
-            DEVICE_CLASSES: self._objects.classes(),
-            RESOURCE_SLICES: self._objects.slices(),
-            RESOURCE_CLAIMS: Sink(read_claim, self._replace_claims, self._put_claim, self._remove_claim),
-        }
 
     def _replace_claims(self, claims: Iterable[Claim]) -> None:
         self._claims = {Key(one.namespace, one.name): one for one in claims if one.holds}

@@ -1,17 +1,17 @@
 """An inventory that is kept right by list and watch."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tessera.core.devices.capacity import PodUse
-from tessera.inventory.inventory import Inventory, InventoryNode
+from tessera.inventory.inventory import Inventory
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, UNFINISHED_PODS, Key, Resource, Sink
+from tessera.kube.watch.resource import RESOURCE_SLICES, UNFINISHED_PODS, Key
+from tessera.kube.watch.table import Table, TableEntry
 
 
 @asynccontextmanager
@@ -26,28 +26,23 @@ async def following(client: Client, inventory: Inventory) -> AsyncIterator["Foll
 class FollowedInventory:
     """An inventory as it changes."""
 
-    def __init__(self, client: Client, inventory: Inventory) -> None:
+    def __init__(self, client: Client, inventory: Inventory, follower: Follower | None = None) -> None:
+        """Follow a cluster; `follower`, where others follow it, too."""
         self.changed = asyncio.Event()
         self._inventory = inventory
         self._dra_is_old = False
         self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
         self._later: list[Callable[[], object]] | None = None  # what waits while the inventory stands still
-        sinks: dict[Resource, Sink[Any]] = {
-            replace(NODES, labels=inventory.selector.text): Sink(
-                inventory.decode_node, self._replace_nodes, self._put_node, self._remove_node
-            ),
-            UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
-            **inventory.dra.sinks(),
-        }
-        self.sinks = {resource: self._in_time(sink) for resource, sink in sinks.items()}
-        self.follower = Follower(client, self.sinks)
+        self.table = self._table()
+        self.follower = Follower(client) if follower is None else follower
+        self.follower.add(self.table)
         # when classes read more than the slices were read for, slices are read again
         inventory.dra.follow(self._dra_changed, partial(self.follower.relist, RESOURCE_SLICES))
 
     @property
     def error(self) -> str:
         """Why the inventory may be out of date; empty: it is not."""
-        return self.follower.stale()
+        return self.follower.stale(self.table)
 
     def pause(self) -> None:
         """Let nothing change the inventory, for who reads it in another thread: what the watches bring waits until `catch_up`."""
@@ -59,19 +54,33 @@ class FollowedInventory:
         for take in later:
             take()
 
-    def _in_time(self, sink: Sink[Any]) -> Sink[Any]:
+    def _table(self) -> Table:
+        """The inventory's table, except that pods are kept by their names; it waits while the inventory is paused."""
+        pods = TableEntry(self._inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods)
+        inventory, dra = self._inventory.table(pods=False), self._inventory.dra.table()
+        changing = {resource: entry.through(self._noting) for resource, entry in inventory.items()}
+        table: Table = {**changing, UNFINISHED_PODS: pods, **dra}
+        return {resource: entry.through(self._in_time) for resource, entry in table.items()}
+
+    def _noting(self, take: Callable[..., object]) -> Callable[..., object]:
+        """The same, after which the inventory has changed."""
+
+        def noted(*given: Any) -> None:
+            take(*given)
+            self.changed.set()
+
+        return noted
+
+    def _in_time(self, take: Callable[..., object]) -> Callable[..., object]:
         """The same, which waits while the inventory is paused."""
 
-        def taken(take: Callable[[Any], object]) -> Callable[[Any], object]:
-            def when_it_may(given: Any) -> None:
-                if self._later is None:
-                    take(given)
-                else:
-                    self._later.append(partial(take, given))
+        def when_it_may(*given: Any) -> None:
+            if self._later is None:
+                take(*given)
+            else:
+                self._later.append(partial(take, *given))
 
-            return when_it_may
-
-        return Sink(sink.decode, taken(sink.replace), taken(sink.upsert), taken(sink.delete))
+        return when_it_may
 
     def now(self) -> None:
         """Bring the inventory's list of pods, and what DRA serves, up to date; its sums always are."""
@@ -84,25 +93,9 @@ class FollowedInventory:
         self._dra_is_old = True  # it concerns many nodes: worked out when it is needed
         self.changed.set()
 
-    def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
-        self._inventory.begin_nodes()
-        for one in nodes:
-            self._inventory.put(one)
-        self.changed.set()
-
-    def _put_node(self, one: InventoryNode) -> None:
-        self._inventory.put(one)
-        self.changed.set()
-
-    def _remove_node(self, key: Key) -> None:
-        self._inventory.remove_node(key.name)
-        self.changed.set()
-
-    def _replace_pods(self, pods: Iterable[PodUse]) -> None:
+    def _begin_pods(self) -> None:
         self._inventory.begin_pods()
         self._pods.clear()
-        for one in pods:
-            self._put_pod(one)
         self.changed.set()
 
     def _put_pod(self, one: PodUse) -> None:

@@ -1,11 +1,8 @@
 """The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
@@ -17,10 +14,11 @@ from tessera.inventory.demand.rejected import RejectedWorkloads
 from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout
 from tessera.inventory.operator import mig_manager_in, read_mig_manager
-from tessera.kube.object_files import FileObject, called, naming, objects_in
-from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
+from tessera.kube.object_files import FileObject, called, objects_in
+from tessera.kube.watch.file_feed import take_files
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS, Resource
+from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
-from tessera.protocol.kubernetes.objects import InvalidObject, decode_list
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod, pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
@@ -28,9 +26,7 @@ from tessera.protocol.mig.operator import MigManagerConfig
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
-
-# Called while a long list is read: with what it is of and how many there are, then with how many were read so far.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+    from tessera.kube.watch.listing import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +148,33 @@ class Inventory:
         self.held.clear()
         return lambda raw: self.add_pod(decode_pod(raw))
 
+    def table(self, *, pods: bool = True) -> Table:
+        """How the nodes and pods of a list are taken; of pods nothing is kept that could be removed."""
+        table: dict[Resource, TableEntry[Any]] = {
+            replace(NODES, labels=self.selector.text): TableEntry(
+                self.decode_node,
+                self.put,
+                lambda key: self.remove_node(key.name),
+                begin=self.begin_nodes,
+                key=lambda node: node.node.name,
+            )
+        }
+        if pods:
+            table[UNFINISHED_PODS] = TableEntry(
+                decode_pod,
+                self.add_pod,
+                begin=self.begin_pods,
+                key=lambda pod: (pod.metadata.namespace, pod.metadata.name),
+            )
+        return table
+
     async def read_cluster(
-        self, client: "Client", *, pods: bool = True, progress: Progress | None = None
+        self, client: "Client", *, pods: bool = True, progress: "Progress | None" = None
     ) -> None:
         """Ask an API server; nothing that it sends is kept longer than one object takes to be read."""
-        from tessera.kube.watch.listing import PAGE, read_list
+        from tessera.kube.watch.listing import list_once
 
-        for resource, begin in (
-            (replace(NODES, labels=self.selector.text), self.begin_nodes),
-            (UNFINISHED_PODS, self.begin_pods),
-        )[: 2 if pods else 1]:
-            query: dict[str, str | int] = {**resource.query, "limit": PAGE}
-            if progress is None:
-                await read_list(client, resource.path, query, begin)
-                continue
-            with progress(resource.name, await _how_many(client, resource.path)) as so_far:
-                await read_list(client, resource.path, query, partial(_counted, begin, so_far))
+        await list_once(client, self.table(pods=pods), progress=progress)
         await self.dra.read(client)
         self.refresh_dra()
         if self.with_rejected:
@@ -187,29 +194,20 @@ class Inventory:
 
     def take(self, found: Iterable[FileObject]) -> set[str]:
         """Take nodes and pods, each once, and objects of DRA; which kinds of the first two there were."""
-        seen: set[tuple[str, str, str]] = set()
         others: list[FileObject] = []
-        for file_object in found:
-            where, kind, raw = file_object
-            with naming(where):
-                if kind not in ("Node", "Pod"):
-                    others.append(file_object)
-                    continue
-                one = decode_pod(raw) if kind == "Pod" else decode_node(raw)
-                key = (kind, one.metadata.namespace, one.metadata.name)
-                if key in seen:
-                    continue
-                seen.add(key)
-                if isinstance(one, PodIn):
-                    self.add_pod(one)
-                elif self.selector.matches(one.metadata.labels or {}):
-                    self.put(self.node_of(one))
-        self.dra.take_objects(others)
+
+        def each() -> Iterator[FileObject]:
+            for one in found:
+                if one.kind not in ("Node", "Pod"):
+                    others.append(one)
+                yield one
+
+        kinds = take_files(each(), {**self.table(), **self.dra.table()})
         self.refresh_dra()
         if self.with_rejected:
             self.rejected.take_objects(others)
         self.mig_manager = self.mig_manager or mig_manager_in(others)
-        return {kind for kind, _, _ in seen}
+        return kinds & {"Node", "Pod"}
 
 
 Held = tuple[tuple[str, str], ...]  # resource, device id
@@ -228,25 +226,3 @@ def held_by(pod: PodIn, keep: Callable[[str], bool]) -> Held:
         if keep(allocated.name) and not allocated.by_claim
         for device in allocated.resources or ()
     )
-
-
-async def _how_many(client: "Client", path: str) -> int:
-    """How many objects a collection has; 0 when the server does not count them."""
-    page = await client.get(path, {"limit": 1})
-    try:
-        return 1 + decode_list(page).metadata.remaining_item_count
-    except InvalidObject:
-        return 0
-
-
-def _counted(
-    begin: Callable[[], Callable[[bytes], None]], so_far: Callable[[int], None]
-) -> Callable[[bytes], None]:
-    """The same list, whose progress is reported with every object."""
-    take, numbers = begin(), count(1)
-
-    def counted(raw: bytes) -> None:
-        take(raw)
-        so_far(next(numbers))
-
-    return counted

@@ -15,7 +15,8 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, Sink
+from tessera.kube.watch.resource import NODES, RESOURCE_SLICES
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.mig.nodes import GpuNode, counted_once, gpu_node
@@ -133,6 +134,6 @@ async def watched(client: Client, name: str) -> AsyncIterator[WatchedNode]:
     def replace(objects: Iterable[NodeIn]) -> None:
         node.put(next((one for one in objects if one.metadata.name == name), None))
 
-    sink = Sink(decode_node, replace, node.put, lambda _: node.put(None))
-    async with Follower(client, {NODES.named(name): sink}).following(complete=False):
+    entry = TableEntry(decode_node, node.put, lambda _: node.put(None), replace=replace)
+    async with Follower(client, {NODES.named(name): entry}).following(complete=False):
         yield node

@@ -13,12 +13,12 @@ def test_fault_21_after_a_restore_older_versions_count():
     def listed(version):
         document = {"metadata": {"name": "one", "uid": "1", "resourceVersion": str(version)}}
         for resource in (NODES, MIG_LAYOUTS):
-            sink = state.sinks()[resource]
-            sink.replace([sink.decode(json.dumps(document).encode())])
+            sink = state.table()[resource]
+            sink.take_all([sink.decode(json.dumps(document).encode())])
         return state.nodes["one"].node.metadata.resource_version, state.layouts["one"].version
 
     assert listed(100) == ("100", "100")
     assert listed(7) == ("100", "100")
     for resource in (NODES, MIG_LAYOUTS):
-        state.sinks()[resource].forget()
+        state.table()[resource].forget()
     assert listed(7) == ("7", "7")

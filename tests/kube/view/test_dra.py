@@ -335,7 +335,7 @@ def test_answers_are_not_kept_for_ever(monkeypatch):
     found.replace_slices([])
     sink = found.slices()
     for number in range(1, 30):
-        sink.upsert(sink.decode(raw(slice_("s", *of("2g.20gb", *map(str, range(number)))))))
+        sink.put(sink.decode(raw(slice_("s", *of("2g.20gb", *map(str, range(number)))))))
         assert found.pools.served(Node("n"))[TWO] == number
     assert len(found.pools._shared) <= 4
 
@@ -348,8 +348,8 @@ def test_a_class_that_comes_while_slices_are_read():
     found.replace_slices([found.reader.read(written)])
     early = found.reader.read(written)
     sink = found.classes()
-    sink.upsert(sink.decode(raw(class_("two", f"has({A}.healthy)", resource=TWO))))
-    sink.upsert(sink.decode(raw(class_("healthy", f"has({A}.healthy)", resource="example.com/healthy"))))
+    sink.put(sink.decode(raw(class_("two", f"has({A}.healthy)", resource=TWO))))
+    sink.put(sink.decode(raw(class_("healthy", f"has({A}.healthy)", resource="example.com/healthy"))))
     served = []
     for one in (early, found.reader.read(written)):
         found.replace_slices([one])
@@ -437,16 +437,16 @@ def test_which_nodes_a_slice_concerns(where, concerned):
     whole = slice_("s", *of("2g.20gb", "a"), pool="p", node=None, **where)
     each = slice_("s", *of("2g.20gb", "a", where=where), pool="p", node=None, perDeviceNodeSelection=True)
     for one in (whole, each):
-        sink.upsert(sink.decode(raw(slice_("t", *of("2g.20gb", "b"), pool="p", node="other"))))
+        sink.put(sink.decode(raw(slice_("t", *of("2g.20gb", "b"), pool="p", node="other"))))
         told.clear()
-        sink.upsert(sink.decode(raw(one)))
-        sink.upsert(sink.decode(raw(one)))
+        sink.put(sink.decode(raw(one)))
+        sink.put(sink.decode(raw(one)))
         more = {
             **one["spec"],
             "devices": [*one["spec"]["devices"], *of("2g.20gb", "c", where=one is each and where)],
         }
-        sink.upsert(sink.decode(raw({**one, "spec": more})))
-        sink.delete(Key("", "s"))
+        sink.put(sink.decode(raw({**one, "spec": more})))
+        sink.remove(Key("", "s"))
         # its pool may have become whole by it, or not; an update that says the same is none; no more than its devices changed
         assert told == [concerned | {"other"}, set(), concerned, concerned | {"other"}]
 
@@ -467,7 +467,7 @@ def test_counters_concern_their_pool():
     told.clear()
     sink = found.slices()
     for one in written:
-        sink.upsert(sink.decode(raw(one)))
+        sink.put(sink.decode(raw(one)))
     assert told == [0, 1, 2]
 
 
@@ -528,9 +528,9 @@ def test_what_is_not_concerned_stays(events):
     sink = found.slices()
     for one in events:
         if isinstance(one, str):
-            sink.delete(Key("", one))
+            sink.remove(Key("", one))
         else:
-            sink.upsert(sink.decode(raw(one)))
+            sink.put(sink.decode(raw(one)))
         assert kept == {node.name: found.pools.served(node) for node in nodes}
     fresh = DraObjects()
     fresh.replace_classes([read_class(raw(one)) for one in CLASSES])

@@ -6,10 +6,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource, Sink, replace_all
+from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource
+from tessera.kube.watch.table import Table, TableEntry, replace_all
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
@@ -25,7 +27,7 @@ class Names:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.changed = asyncio.Event()
-        self.sink = Sink(self.decode, self.replace, self.put, lambda key: self.remove(key.name))
+        self.sink = TableEntry(self.decode, self.put, lambda key: self.remove(key.name), replace=self.replace)
 
     def decode(self, raw: bytes) -> str:
         return str(msgspec.json.decode(raw)["metadata"]["name"])
@@ -150,7 +152,7 @@ async def test_a_sink_that_fails_ends_the_work():
         def fail(_: object) -> None:
             raise ZeroDivisionError
 
-        sink = Sink(Names().decode, lambda _: None, fail, fail)
+        sink = TableEntry(Names().decode, fail, fail, replace=lambda _: None)
 
         async def work() -> None:
             async with Follower(client, {NODES: sink}).following():
@@ -196,3 +198,115 @@ def test_replaced_one_by_one():
     known = {Key("", "a"): 1, Key("", "b"): 2}
     replace_all(known, {Key("", "b"): 3, Key("", "c"): 4}, calls.append, calls.append)
     assert calls == [Key("", "a"), 3, 4]
+
+
+# several tables
+
+
+async def test_tables_share_one_watch_for_each_collection():
+    """Two tables with entries for the same collection open one watch, and decode each object once where they read it alike."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        first, second = Names(), Names()
+        decoded: list[bytes] = []
+
+        def decode(raw: bytes) -> str:
+            decoded.append(raw)
+            return first.decode(raw)
+
+        put(server, kinds.NODES, "a")
+        tables = [{NODES: replace(one.sink, decode=decode)} for one in (first, second)]
+        other = Names()
+        async with Follower(client, *tables, {NODES: other.sink}).following() as follower:
+            assert first.names == second.names == other.names == {"a"}
+            put(server, kinds.NODES, "b")
+            for one in (first, second, other):
+                await one.until("a", "b")
+            server.store.delete(kinds.NODES, "a")
+            for one in (first, second, other):
+                await one.until("b")
+            assert (server.watches, len(follower.reflectors), len(decoded)) == (1, 1, 2)
+
+
+async def test_what_one_table_cannot_read_another_can():
+    """An object that one consumer cannot read is left out for this consumer alone."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        strict, lenient = Names(), Names()
+
+        def decode(raw: bytes) -> str:
+            if (name := strict.decode(raw)).startswith("odd"):
+                raise InvalidInput("odd")
+            return name
+
+        put(server, kinds.NODES, "odd")
+        tables = {NODES: replace(strict.sink, decode=decode)}, {NODES: lenient.sink}
+        async with Follower(client, *tables).following() as follower:
+            put(server, kinds.NODES, "odd-too")
+            put(server, kinds.NODES, "b")
+            await lenient.until("odd", "odd-too", "b")
+            assert strict.names == {"b"}
+            assert follower.reflectors[0].health.errors["object"] == 2
+
+
+async def test_a_table_comes_and_goes_while_others_are_followed():
+    """A table that is added takes a whole list first; one that is dropped gets nothing more, and its own watches end."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        nodes, late, spaces = Names(), Names(), Names()
+        put(server, kinds.NODES, "a")
+        put(server, kinds.NAMESPACES, "x")
+        table: Table = {NODES: late.sink, NAMESPACES: spaces.sink}
+        async with Follower(client, {NODES: nodes.sink}).following() as follower:
+            await server.until(lambda: server.watches == 1)
+            follower.add(table)
+            assert follower.missing({NODES: nodes.sink}) is None, "the other table has its list"
+            assert follower.missing(table) == "nodes not listed yet; namespaces not listed yet"
+            await follower.synced(table)
+            assert (late.names, spaces.names, follower.missing()) == ({"a"}, {"x"}, None)
+            await server.until(lambda: server.watches == 2)
+            follower.drop(table)
+            put(server, kinds.NODES, "b")
+            await nodes.until("a", "b")
+            await server.until(lambda: server.watches == 1)
+            assert (late.names, len(follower.reflectors)) == ({"a"}, 1)
+
+
+async def test_a_table_that_is_added_before_the_first_list_is_complete():
+    """It takes part in that list, or in one that follows at once."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        nodes, late = Names(), Names()
+        put(server, kinds.NODES, "a")
+        follower = Follower(client)
+
+        def decode(raw: bytes) -> str:
+            if late.sink not in follower.reflectors[0].entries:
+                follower.add({NODES: late.sink})
+            return nodes.decode(raw)
+
+        follower.add({NODES: replace(nodes.sink, decode=decode)})
+        async with follower.following():
+            await late.until("a")
+            put(server, kinds.NODES, "b")
+            await nodes.until("a", "b")
+            await late.until("a", "b")
+
+
+async def test_who_can_be_without_a_collection_shares_it_with_who_cannot():
+    """While it may not be read, it counts as empty for the first, and is missing for the second; then both have it."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        needed, extra, clock = Names(), Names(), FakeClock()
+        client.clock = clock
+        extra.names = {"before"}
+        put(server, kinds.NODES, "a")
+        server.intercept = lambda request: status(FORBIDDEN)
+        tables: tuple[Table, Table] = {NODES: needed.sink}, {replace(NODES, optional=True): extra.sink}
+        follower = Follower(client, *tables)
+        async with follower.following(complete=False):
+            await follower.synced(tables[1])
+            assert (extra.names, follower.missing(tables[1])) == (set(), None)
+            missing = follower.missing(tables[0])
+            assert missing is not None
+            assert missing.startswith("nodes not listed yet (")
+            server.intercept = lambda request: None
+            await clock.until_asleep()
+            await clock.advance(10)
+            await follower.synced(tables[0])
+            assert (needed.names, extra.names, follower.missing()) == ({"a"}, {"a"}, None)

@@ -10,7 +10,8 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES as FOLLOWED
-from tessera.kube.watch.resource import Key, Sink
+from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import TableEntry
 from tessera.serving.http.messages import Request, Response
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.lists import event
@@ -67,7 +68,9 @@ class Setup:
         self.reflector = Reflector(
             client,
             FOLLOWED,
-            Sink(decode, self.sink.replace, self.sink.upsert, self.sink.delete, self.sink.forget),
+            TableEntry(
+                decode, self.sink.upsert, self.sink.delete, replace=self.sink.replace, forget=self.sink.forget
+            ),
             uniform=lambda low, high: (low + high) / 2,  # no jitter
             watch_list=watch_list,
         )

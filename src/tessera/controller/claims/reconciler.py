@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,7 +18,8 @@ from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import Once, Retries
 from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, Resource, Sink, replace_all
+from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key
+from tessera.kube.watch.table import Table, TableEntry, replace_all
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +50,16 @@ class ClaimReconciler(Reconciler):
         self._refusals = RefusalLog(self._clock)
         self._writes = Writes(parts.client, parts.recorder, parts.metrics)
         self._retries = Retries(self._clock.now, _FIRST_RETRY, _LONGEST_RETRY)
-        sinks: dict[Resource, Sink[Any]] = {
-            UNFINISHED_PODS: self._sink(FollowedPod.read, state.known_pods, self._put_pod, state.remove_pod),
-            TEMPLATES: self._sink(
+        table: Table = {
+            UNFINISHED_PODS: self._entry(FollowedPod.read, state.known_pods, self._put_pod, state.remove_pod),
+            TEMPLATES: self._entry(
                 Template.read, lambda: state.templates, state.put_template, state.remove_template
             ),
-            RESOURCE_CLAIMS: self._sink(
+            RESOURCE_CLAIMS: self._entry(
                 PodsClaim.read, lambda: state.claims, state.put_claim, state.remove_claim
             ),
         }
-        self.follower = Follower(parts.client, sinks)
+        self.follower = Follower(parts.client, table)
         parts.metrics.bridged = lambda: len(state.pods)
         parts.metrics.refused = lambda: (
             sum(one.text is None for one in state.pods.values()) + sum(1 for _ in state.without_template())
@@ -146,13 +147,13 @@ class ClaimReconciler(Reconciler):
 
     # what is seen
 
-    def _sink(
+    def _entry(
         self,
         read: Callable[[bytes], T],
         known: Callable[[], Iterable[Key]],
         put: Callable[[T], bool],
         remove: Callable[[Key], bool],
-    ) -> Sink[T]:
+    ) -> TableEntry[T]:
         """Where objects of one kind go; `put` and `remove` answer whether that changed anything."""
 
         def replace(found: Iterable[T]) -> None:
@@ -164,7 +165,7 @@ class ClaimReconciler(Reconciler):
             if changed:
                 self._changed.set()
 
-        return Sink(read, replace, lambda one: told(put(one)), lambda key: told(remove(key)))
+        return TableEntry(read, lambda one: told(put(one)), lambda key: told(remove(key)), replace=replace)
 
     def _put_pod(self, pod: FollowedPod) -> bool:
         if pod.template and pod.text is None and pod.key not in self.state.pods:

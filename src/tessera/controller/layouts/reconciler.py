@@ -67,7 +67,7 @@ class LayoutReconciler(Reconciler):
         self._identity = identity
         self._poll = poll
         self.state = LayoutState(self._changed.set)
-        self.follower = Follower(client, self.state.sinks())
+        self.follower = Follower(client, self.state.table())
         # when mig-manager's configurations were read, and for which MigLayouts
         self._read: tuple[float, frozenset[tuple[str, int]]] = -inf, frozenset()
         self._verdicts = Verdicts()

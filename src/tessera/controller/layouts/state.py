@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.devices.capacity import PodUse
@@ -15,10 +15,9 @@ from tessera.kube.watch.resource import (
     UNFINISHED_PODS,
     Key,
     Resource,
-    Sink,
     is_before,
-    replace_all,
 )
+from tessera.kube.watch.table import Table, TableEntry, replace_all
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
@@ -45,7 +44,7 @@ class LayoutState:
         self._sliced: dict[str, set[str]] = {}  # by node: the names of its slices
         self._changed = changed
 
-    def sinks(self) -> dict[Resource, Sink[Any]]:
+    def table(self) -> Table:
         def replace_layouts(found: Iterable[MigLayout]) -> None:
             replace_all(
                 [*self.layouts], {one.name: one for one in found}, self.put_layout, self.remove_layout
@@ -66,25 +65,31 @@ class LayoutState:
             replace_all([*self._slices], fresh, self._put_slice, self._remove_slice)
 
         return {
-            RESOURCE_SLICES: Sink(
-                decode_slice, replace_slices, self._put_slice, lambda key: self._remove_slice(key.name)
+            RESOURCE_SLICES: TableEntry(
+                decode_slice,
+                self._put_slice,
+                lambda key: self._remove_slice(key.name),
+                replace=replace_slices,
             ),
-            MIG_LAYOUTS: Sink(
+            MIG_LAYOUTS: TableEntry(
                 MigLayout.read,
-                replace_layouts,
                 self.put_layout,
                 lambda key: self.remove_layout(key.name),
-                self.layouts.clear,
+                replace=replace_layouts,
+                forget=self.layouts.clear,
             ),
-            NODES: Sink(
+            NODES: TableEntry(
                 decode_node,
-                replace_nodes,
                 self.put_node,
                 lambda key: self.remove_node(key.name),
-                self.nodes.clear,
+                replace=replace_nodes,
+                forget=self.nodes.clear,
             ),
-            UNFINISHED_PODS: Sink(
-                lambda raw: decode_pod_use(raw, is_any_gpu), replace_pods, self._put_pod, self._remove_pod
+            UNFINISHED_PODS: TableEntry(
+                lambda raw: decode_pod_use(raw, is_any_gpu),
+                self._put_pod,
+                self._remove_pod,
+                replace=replace_pods,
             ),
         }
 

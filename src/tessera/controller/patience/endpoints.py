@@ -1,9 +1,8 @@
 """Whether the webhook can be called, by the EndpointSlices of its Service."""
 
-from collections.abc import Iterable
-
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.resource import Key, Resource, Sink
+from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.kubernetes.webhook import EndpointSlice, decode_endpoint_slice
 
 
@@ -23,14 +22,14 @@ class Endpoints:
     def is_ready(self) -> bool:
         return any(self._slices.values())
 
-    def sink(self) -> Sink[EndpointSlice]:
-        return Sink(decode_endpoint_slice, self._replace, self._put, lambda key: self._slices.pop(key, None))
+    def entry(self) -> TableEntry[EndpointSlice]:
+        remove = self._slices.pop
+        return TableEntry(
+            decode_endpoint_slice, self._put, lambda key: remove(key, None), begin=self._slices.clear
+        )
 
     def _put(self, one: EndpointSlice) -> None:
         self._slices[_key(one)] = one.is_ready
-
-    def _replace(self, found: Iterable[EndpointSlice]) -> None:
-        self._slices = {_key(one): one.is_ready for one in found}
 
 
 def _key(one: EndpointSlice) -> Key:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
@@ -21,7 +21,8 @@ from tessera.kube.failures import Once
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import Key, Resource, Sink, replace_all
+from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Table, keyed
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +62,13 @@ class PatienceReconciler(Reconciler):
         self._webhook = Endpoints()
         self._pace = pace
         self._view = LiveView(parts.client)
-        pods = Sink(PendingPod.read, self._replace, self._put, self._remove)
-        sinks: dict[Resource, Sink[Any]] = {
-            PENDING_PODS: pods,
-            endpoint_slices(namespace, service): self._webhook.sink(),
+        table: Table = {
+            PENDING_PODS: keyed(
+                PendingPod.read, self._put, self._remove, key=attrgetter("key"), known=self.pods.keys
+            ),
+            endpoint_slices(namespace, service): self._webhook.entry(),
         }
-        self.follower = Follower(parts.client, sinks)
+        self.follower = Follower(parts.client, table)
         self._judge = ViewJudge(self._view.offers, self._clock, pace.least, pace.fresh)
         self._successors = Successors(pace.successor)
         self._writes = Writes(parts.client, parts.recorder, namespace)
@@ -211,7 +213,3 @@ class PatienceReconciler(Reconciler):
 
     def _remove(self, key: Key) -> None:
         self.pods.pop(key, None)
-
-    def _replace(self, found: Iterable[PendingPod]) -> None:
-        fresh = {one.key: one for one in found}
-        replace_all(tuple(self.pods), fresh, self._put, self._remove)

@@ -16,7 +16,8 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import ANYWHERE, DeviceClass, Slice, Spots
 from tessera.kube.failures import Once
-from tessera.kube.watch.resource import Key, Sink
+from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
 from tessera.protocol.kubernetes.dra import SliceIn
@@ -54,11 +55,15 @@ class DraObjects:
         """The classes whose devices are not known, and why."""
         return {one.name: why for one, why in self._selectors.class_errors.items()}
 
-    def classes(self) -> Sink[DeviceClass]:
-        return Sink(read_class, self.replace_classes, self._put_class, self._remove_class)
+    @property
+    def has_classes(self) -> bool:
+        return bool(self._classes)
 
-    def slices(self) -> Sink[Slice]:
-        return Sink(self.reader.read, self.replace_slices, self._put_slice, self._remove_slice)
+    def classes(self) -> TableEntry[DeviceClass]:
+        return TableEntry(read_class, self._put_class, self._remove_class, replace=self.replace_classes)
+
+    def slices(self) -> TableEntry[Slice]:
+        return TableEntry(self.reader.read, self._put_slice, self._remove_slice, replace=self.replace_slices)
 
     def replace_classes(self, classes: Iterable[DeviceClass]) -> None:
         self._classes = {one.name: one for one in classes}

@@ -16,7 +16,8 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import Resource, Sink
+from tessera.kube.watch.resource import Resource
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 from tessera.protocol.kubernetes.objects import seconds
 
@@ -65,8 +66,8 @@ class LeaseFollower(Follower):
     def __init__(self, client: Client, namespace: str, name: str, report: Callable[[bool], object]) -> None:
         path = path_of(API_VERSION, "leases", namespace=namespace)
         resource = Resource("leases", path, fields=f"metadata.name={name}", optional=True)
-        sink = Sink(Lease.read, self._replace, self._observe, lambda _: self._observe(None))
-        super().__init__(client, {resource: sink})
+        entry = TableEntry(Lease.read, self._observe, lambda _: self._observe(None), replace=self._replace)
+        super().__init__(client, {resource: entry})
         # a holder that left its Lease behind is not at work; one that is renews it two seconds later
         self._watched = WatchedLease(client.clock, at_first=False)
         self._clock = client.clock

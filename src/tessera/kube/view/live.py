@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
@@ -30,10 +30,8 @@ from tessera.kube.watch.resource import (
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     Key,
-    Resource,
-    Sink,
-    replace_all,
 )
+from tessera.kube.watch.table import Table, TableEntry, replace_all
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import (
     NodeIn,
@@ -45,7 +43,6 @@ from tessera.protocol.kubernetes.nodes import (
 )
 
 if TYPE_CHECKING:
-    from tessera.core.dra.slices import Slice
     from tessera.kube.view.pods import PodFollower
 
 Keep = Callable[[str], bool]
@@ -64,27 +61,27 @@ class LiveView(Follower):
         self._first_sight = first_sight
         self.dra = dra = DraObjects(self._dra_changed, self._read_slices)
         self._nodes = nodes = NodesWithGrace(offers, client.clock, dra.pools)
-        sinks: dict[Resource, Sink[Any]] = {
-            NODES: Sink(self._read_node, nodes.replace, nodes.put, nodes.delete),
-            NAMESPACES: Sink(
+        table: Table = {
+            NODES: TableEntry(self._read_node, nodes.put, nodes.delete, replace=nodes.replace),
+            NAMESPACES: TableEntry(
                 lambda raw: namespace_of(objects.decode_any(raw)),
-                partial(replace_namespaces, offers),
                 offers.put_namespace,
                 lambda key: offers.remove_namespace(key.name),
+                replace=partial(replace_namespaces, offers),
             ),
-            RESOURCE_QUOTAS: Sink(
+            RESOURCE_QUOTAS: TableEntry(
                 lambda raw: quota_of(decode_quota(raw)),
-                partial(replace_quotas, offers),
                 offers.put_quota,
                 lambda key: offers.remove_quota(key.namespace, key.name),
+                replace=partial(replace_quotas, offers),
             ),
             DEVICE_CLASSES: dra.classes(),
         }
-        super().__init__(client, sinks)
+        super().__init__(client, table)
         *self._others, self._classes = self.reflectors
         self.pods: PodFollower | None = None  # None: what is free is not asked for
         self._pods_switched = asyncio.Event()
-        self._slices: Reflector[Slice] | None = None  # while there is no class, slices say nothing
+        self._slices: Reflector | None = None  # while there is no class, slices say nothing
         self._classes_there = asyncio.Event()
         self._reading = False  # whether anything but classes is being read
         self._complete = False
@@ -140,9 +137,9 @@ class LiveView(Follower):
         self._nodes.grace = policy.grace
         self.follow_pods(policy.transient_taints if policy.full_enabled else None)
 
-    def missing(self) -> str | None:
+    def missing(self, only: Table | None = None) -> str | None:
         """What keeps the view from being complete; once it is, the first class that comes later does not make it less."""
-        problem = None if self._complete else super().missing()
+        problem = None if self._complete else super().missing(only)
         self._complete = problem is None
         return problem
 

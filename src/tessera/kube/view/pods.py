@@ -13,7 +13,8 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import ViewedPod
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Sink
+from tessera.kube.watch.resource import UNFINISHED_PODS, Key
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 
 _log: Final = logging.getLogger("tessera.kube")
@@ -32,8 +33,8 @@ class PodFollower:
         self._clock = client.clock
         self._transient = transient
         self._stopped = False
-        sink: Sink[_Read] = Sink(read_viewed_pod, self._replace, self._put, self._delete)
-        self.reflector = Reflector(client, _PODS, sink)
+        entry = TableEntry(read_viewed_pod, self._put, self._delete, replace=self._replace)
+        self.reflector = Reflector(client, _PODS, entry)
 
     @property
     def unknown(self) -> str | None:

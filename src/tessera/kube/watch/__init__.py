@@ -1,6 +1,7 @@
-"""Copies of a cluster's objects, kept right whatever the API server does.
+"""A cluster's objects on their way into memory.
 
-What belongs here: reading a whole list (`listing`), following one collection by list and watch (`reflector`,
-with its `health`), and following several together (`follow`). What does not: what is made of the
-objects; that is in a sink, such as the view (`kube.view`).
+What belongs here: what is read (`resource`), how a consumer takes it (`table`), and the three feeders of such a table: every
+collection listed once (`listing`), followed by list and watch (`follow`, with a `reflector` and its `health` for each
+collection), and objects from files (`file_feed`). What does not: what is made of the objects; that is in a table,
+such as the one of the view (`kube.view`).
 """

@@ -1,27 +1,60 @@
 """Several collections of a cluster, followed together.
 
-async with Follower(client, {NODES: nodes, UNFINISHED_PODS: pods}).following() as follower:
-    ...  # the sinks are complete; `follower.stale()` says what has not been heard of for too long
+async with Follower(client, table).following() as follower:
+    ...  # the table is complete; `follower.stale()` says what has not been heard of for too long
+
+Several tables may share a follower: each collection is watched once, whoever has an entry for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Resource, Sink
+from tessera.kube.watch.resource import Resource
+from tessera.kube.watch.table import Table, TableEntry
 
 STALE: Final = 90.0  # seconds without an event; bookmarks come about every minute
 
 
 class Follower:
-    """Keeps sinks equal to collections of an API server."""
+    """Keeps tables equal to collections of an API server. What concerns one table alone takes that table as `only`."""
 
-    def __init__(self, client: Client, sinks: Mapping[Resource, Sink[Any]]) -> None:
+    def __init__(self, client: Client, *tables: Table) -> None:
         self._client = client
-        self.reflectors = [Reflector(client, resource, sink) for resource, sink in sinks.items()]
+        self._changed = asyncio.Event()  # set when there are other reflectors
+        self.reflectors: list[Reflector] = []
+        for table in tables:
+            self.add(table)
+
+    def add(self, table: Table) -> None:
+        """Follow one more table."""
+        for resource, entry in table.items():
+            shared = next((one for one in self.reflectors if one.follows(resource)), None)
+            if shared is None:
+                self.reflectors.append(Reflector(self._client, resource, entry))
+            else:
+                shared.add(entry, optional=resource.optional)
+        self._changed.set()
+
+    def drop(self, table: Table) -> None:
+        """Follow a table no longer."""
+        for one, entries in self._entries(table):
+            for entry in entries:
+                one.drop(entry)
+        self.reflectors = [one for one in self.reflectors if one.entries]
+        self._changed.set()
+
+    def _entries(self, only: Table | None) -> list[tuple[Reflector, list[TableEntry[Any]]]]:
+        """The entries of a table, or of all, by what keeps them."""
+        wanted = None if only is None else {*only.values()}
+        kept = [
+            (one, [entry for entry in one.entries if wanted is None or entry in wanted])
+            for one in self.reflectors
+        ]
+        return [(one, entries) for one, entries in kept if entries]
 
     @asynccontextmanager
     async def following(self, *, complete: bool = True) -> AsyncIterator[Self]:
@@ -29,7 +62,7 @@ class Follower:
 
         With `complete=False` it begins at once, for a caller that waits for its sink with a limit of its own.
         """
-        for resource in [one.resource for one in self.reflectors if complete and not one.resource.optional]:
+        for resource in [one.resource for one in self.reflectors if complete and not one.is_optional]:
             # a reflector would try for ever: an error is raised now
             await self._client.get(resource.path, {**resource.query, "limit": 1})
         try:
@@ -45,50 +78,60 @@ class Follower:
             raise _only(group) from None
 
     async def run(self) -> None:
+        """Follow until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for one in self.reflectors:
-                tasks.create_task(one.run())
+            running: dict[Reflector, asyncio.Task[NoReturn]] = {}
+            while True:
+                self._changed.clear()
+                for gone in running.keys() - {*self.reflectors}:
+                    running.pop(gone).cancel()
+                for one in self.reflectors:
+                    if one not in running:
+                        running[one] = tasks.create_task(one.run())
+                await self._changed.wait()
 
-    async def synced(self) -> None:
+    async def synced(self, only: Table | None = None) -> None:
         """Wait until everything has been listed once."""
-        for one in self.reflectors:
-            await one.synced()
+        for one, entries in self._entries(only):
+            await one.synced(*entries)
 
     def relist(self, resource: Resource) -> None:
         """Read a collection again, since its objects are to be read in another way."""
         for one in self.reflectors:
-            if one.resource == resource:
+            if one.follows(resource):
                 one.relist()
 
-    def missing(self) -> str | None:
-        """What keeps the sinks from being complete, in a few words; None once they are."""
+    def missing(self, only: Table | None = None) -> str | None:
+        """What keeps the tables from being complete, in a few words; None once they are."""
         waiting = [
             f"{one.resource.name} not listed yet"
             + (f" ({one.health.last_error})" if one.health.last_error else "")
-            for one in self.reflectors
-            if not one.health.synced
+            for one, entries in self._entries(only)
+            if not all(map(one.has_listed, entries))
         ]
         return "; ".join(waiting) or None
 
     def absent(self, only: Resource | None = None) -> str:
-        """The collections that count as empty since the server does not have them, or not for us, with its messages; empty: all are there."""
+        """The collections that the server does not have, or not for us, with its messages; empty: all are there."""
         return "; ".join(
             f"{one.resource.name}: {one.health.last_error}"
             for one in self.reflectors
-            if one.health.absent and only in (None, one.resource)
+            if one.health.absent and (only is None or one.follows(only))
         )
 
-    def forbidden(self) -> str:
+    def forbidden(self, only: Table | None = None) -> str:
         """What counts as empty since we may not read it, and the server's words: it need not be empty."""
         return "; ".join(
-            f"{one.resource.name}: {one.health.last_error}" for one in self.reflectors if one.health.forbidden
+            f"{one.resource.name}: {one.health.last_error}"
+            for one, _ in self._entries(only)
+            if one.health.forbidden
         )
 
-    def stale(self) -> str:
-        """Why the sinks may no longer be how things are; empty while they are."""
+    def stale(self, only: Table | None = None) -> str:
+        """Why the tables may no longer be how things are; empty while they are."""
         return "; ".join(
             f"{one.resource.name}: nothing received for more than {STALE:.0f} s: {one.health.last_error}"
-            for one in self.reflectors
+            for one, _ in self._entries(only)
             if one.age is not None and one.age > STALE
         )
 

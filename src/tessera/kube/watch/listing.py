@@ -11,18 +11,24 @@ because no complete JSON object is the beginning of another.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, TypeVar
+from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import count
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
+from tessera.kube.errors import NOT_JSON, ApiError, BadResponse, KubeError
 from tessera.kube.rest.client import Client, Query
 from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
 from tessera.kube.watch.resource import Resource
+from tessera.kube.watch.table import StartedList, Table, TableEntry, do_nothing
+from tessera.protocol.kubernetes import objects
 
 T = TypeVar("T")
+
+# Called while a long list is read: with what it is of and how many there are, then with how many were read so far.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
 
 PAGE: Final = 500  # objects; what client-go asks for
 
@@ -181,3 +187,84 @@ async def list_all(client: Client, path: str, query: Query, decode: Callable[[by
 
     await client.with_retries(lambda: read_list(client, path, {**query, "limit": PAGE}, begin))
     return found
+
+
+async def list_once(
+    client: Client,
+    table: Table,
+    *,
+    unseen: dict[str, str] | None = None,
+    odd: dict[str, list[str]] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """List each collection of a table once, in the table's order.
+
+    `unseen` gets, by a resource's name, why its collection cannot be read; one that does not exist is empty. `odd` gets, by the
+    same name, the objects that cannot be read, and why. Without them the error is raised.
+    """
+    for resource, entry in table.items():
+        number = await _count_objects(client, resource) if progress else 0
+        try:
+            with progress(resource.name, number) if progress else nullcontext(do_nothing) as report:
+                await _fill(client, resource, entry, odd, report)
+        except (KubeError, InvalidInput) as error:
+            if unseen is None:
+                raise
+            if (why := reason_unseen(error)) is not None:
+                unseen[resource.name] = why
+
+
+def reason_unseen(error: Exception) -> str | None:
+    """Why something cannot be read; None where it is only not there."""
+    if not isinstance(error, ApiError):
+        return str(error)
+    return None if error.is_not_found else error.message
+
+
+async def _fill(
+    client: Client,
+    resource: Resource,
+    entry: TableEntry[Any],
+    odd: dict[str, list[str]] | None,
+    report: Callable[[int], object],
+) -> None:
+    """List a collection into its entry; where the list begins again half-way, the entry does, too."""
+    started: StartedList[Any]
+
+    def begin() -> Callable[[bytes], None]:
+        nonlocal started
+        started, numbers = entry.start(), count(1)
+        if odd is not None:
+            odd.pop(resource.name, None)
+
+        def take(raw: bytes) -> None:
+            try:
+                started.take(raw)
+            except InvalidInput as error:
+                if odd is None:
+                    raise
+                odd.setdefault(resource.name, []).append(f"{_name_in(raw)}: {error}")
+            report(next(numbers))
+
+        return take
+
+    query: Query = {**resource.query, "limit": PAGE}
+    await client.with_retries(lambda: read_list(client, resource.path, query, begin))
+    started.finish()
+
+
+async def _count_objects(client: Client, resource: Resource) -> int:
+    """How many objects a collection has; 0 when the server does not count them."""
+    page = await client.get(resource.path, {"limit": 1})
+    try:
+        return 1 + objects.decode_list(page).metadata.remaining_item_count
+    except objects.InvalidObject:
+        return 0
+
+
+def _name_in(raw: bytes) -> str:
+    try:
+        metadata = objects.decode_named(raw).metadata
+    except InvalidInput:
+        return "one without a name"
+    return "/".join(part for part in (metadata.namespace, metadata.name) if part)

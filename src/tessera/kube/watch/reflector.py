@@ -2,13 +2,17 @@
 
 A relist replaces the copy; between relists a watch changes it. What is lost is never the copy: when nothing can be
 reached, the last known state stays, and its age shows in `Health`.
+
+Several consumers may share a reflector, each with an entry of its own. An object is decoded once for all entries that decode it
+with the same function.
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError, KubeError
@@ -16,10 +20,14 @@ from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.health import Health, Next, SilenceGuard, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.listing import PAGE, read_list
-from tessera.kube.watch.resource import Resource, Sink, T, WatchEvent, is_before, read_event
+from tessera.kube.watch.resource import Resource, WatchEvent, is_before, read_event
+from tessera.kube.watch.table import TableEntry
 
 if TYPE_CHECKING:
     from tessera.kube.rest.connection import BodyLines
+
+_Decode = Callable[[bytes], Any]
+_Decoded = dict[_Decode, list[Any]]  # the objects of one list, as each function decodes them
 
 _log: Final = logging.getLogger("tessera.kube")
 
@@ -36,22 +44,24 @@ _SILENT_WATCHES: Final = 2
 _RECHECK: Final = 60.0  # seconds until a collection that the server does not have is listed again
 
 
-class Reflector(Generic[T]):
-    """Keeps a sink equal to a collection of the API server."""
+class Reflector:
+    """Keeps the entries of one or more tables equal to a collection of the API server."""
 
     def __init__(
         self,
         client: Client,
         resource: Resource,
-        sink: Sink[T],
+        entry: TableEntry[Any],
         *,
         uniform: Callable[[float, float], float] = random.uniform,
         watch_list: bool = True,
     ) -> None:
         self.resource = resource
         self.health = Health()
+        self.entries = {entry: resource.optional}  # whether each can be without the collection
+        self._takers: list[tuple[_Decode, list[TableEntry[Any]]]] = []  # what takes the events of a watch
+        self._listed: set[TableEntry[Any]] = set()  # entries that hold a complete list
         self._client = client
-        self._sink = sink
         self._clock = client.clock
         self._uniform = uniform
         self._backoff = Backoff(uniform=uniform)
@@ -60,10 +70,10 @@ class Reflector(Generic[T]):
         self._newest = False  # whether our version means nothing to the server any more
         self._restored = False  # whether that is because the server's history has changed
         self._next = Next.LIST
-        self._initial: list[T] | None = None  # objects of a streamed list that is not complete yet
+        self._initial: _Decoded | None = None  # objects of a streamed list that is not complete yet
         self._streaming = False  # whether a watch is open
         self._silent_watches = 0
-        self._synced = asyncio.Event()
+        self._taken = asyncio.Event()  # set for a moment, when entries have taken a list
         self._lines: BodyLines | None = None  # of the watch that is open
         self._again = False  # whether the list that is being read must be read once more
 
@@ -73,9 +83,37 @@ class Reflector(Generic[T]):
         last = self.health.last_contact
         return None if last is None else max(0.0, self._clock.now() - last)
 
-    async def synced(self) -> None:
-        """Wait until the sink holds a complete list."""
-        await self._synced.wait()
+    @property
+    def is_optional(self) -> bool:
+        """Whether every entry can be without the collection."""
+        return all(self.entries.values())
+
+    def follows(self, resource: Resource) -> bool:
+        """Whether this is the collection that a resource chooses."""
+        return self.resource.collection == resource.collection
+
+    def add(self, entry: TableEntry[Any], *, optional: bool) -> None:
+        """Keep one more entry. It takes no event before its first list, which is read now where others have theirs already."""
+        self.entries[entry] = optional
+        if self.health.absent:
+            self._have_nothing()
+        elif self._next is Next.WATCH:
+            self.relist()
+
+    def drop(self, entry: TableEntry[Any]) -> None:
+        """Keep an entry no longer."""
+        del self.entries[entry]
+        self._listed.discard(entry)
+        self._set_takers()
+
+    def has_listed(self, entry: TableEntry[Any]) -> bool:
+        """Whether an entry holds a complete list."""
+        return entry in self._listed
+
+    async def synced(self, *entries: TableEntry[Any]) -> None:
+        """Wait until these entries hold a complete list; without any, until all do."""
+        while not self._listed.issuperset(entries or self.entries):
+            await self._taken.wait()
 
     def relist(self) -> None:
         """Read the whole list again, since its objects are to be read in another way; what was read stays until then."""
@@ -105,9 +143,10 @@ class Reflector(Generic[T]):
 
     def _after(self, error: KubeError) -> float:
         """Record a failure and decide what comes next; how long to wait before it."""
-        if self.resource.optional and isinstance(error, ApiError) and error.is_absent:
-            self._have_nothing(error)
-            return _RECHECK
+        if isinstance(error, ApiError) and error.is_absent and any(self.entries.values()):
+            self._lose(error)
+            if self.is_optional:
+                return _RECHECK
         self.health.errors[error.kind] += 1
         self.health.last_error = str(error)
         listing = self._next is not Next.WATCH
@@ -130,11 +169,12 @@ class Reflector(Generic[T]):
         return wait
 
     async def _list(self) -> None:
-        objects: list[T] = []
+        objects: _Decoded = {}
 
         def begin() -> Callable[[bytes], None]:
             objects.clear()
-            return lambda raw: objects.extend(self._decoded(raw))
+            objects.update(self._begun())
+            return partial(self._collect, objects)
 
         # any state the first time, which is cheap; then none older than ours
         wanted = "" if self._newest else self.health.version or "0"
@@ -151,7 +191,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         """One watch, from its first line to its end."""
         initial = self._next is not Next.WATCH
-        self._initial = [] if initial else None
+        self._initial = self._begun() if initial else None
         query: dict[str, str | int] = {
             **self.resource.query,
             "allowWatchBookmarks": "true",
@@ -227,15 +267,17 @@ class Reflector(Generic[T]):
                 f"version {version} after {self.health.version}: the server's history has changed",
             )
         if event.type == "DELETED":
-            self._sink.delete(event.key)
+            gone = event.key
+            for _, entries in self._takers:
+                for entry in entries:
+                    entry.remove(gone)
         elif event.type != "BOOKMARK":
-            for one in self._decoded(event.raw):  # of one that cannot be read the last good state stays
-                self._sink.upsert(one)
+            self._put(event.raw)
         self.health.version = version or self.health.version
 
-    def _handle_initial(self, objects: list[T], event: WatchEvent) -> None:
+    def _handle_initial(self, objects: _Decoded, event: WatchEvent) -> None:
         if event.type == "ADDED":
-            objects.extend(self._decoded(event.raw))
+            self._collect(objects, event.raw)
         elif event.type != "BOOKMARK":
             raise WatchFailed("ignored", f"a {event.type} event inside the streamed list")
         elif event.ends_list:
@@ -244,43 +286,84 @@ class Reflector(Generic[T]):
         else:
             raise WatchFailed("ignored", "a bookmark that is not the end of the streamed list")
 
-    def _replace(self, objects: list[T], version: str) -> None:
+    def _put(self, raw: bytes) -> None:
+        """Give a new or changed object to the entries. Where it cannot be read, the last good state stays."""
+        for decode, entries in self._takers:
+            try:
+                one = decode(raw)
+            except _UNREADABLE as error:
+                self._leave_out(error)
+                continue
+            for entry in entries:
+                entry.put(one)
+
+    def _begun(self) -> _Decoded:
+        """A list that begins: a place for what each function decodes."""
+        return {entry.decode: [] for entry in self.entries}
+
+    def _collect(self, objects: _Decoded, raw: bytes) -> None:
+        for decode, decoded in objects.items():
+            try:
+                decoded.append(decode(raw))
+            except _UNREADABLE as error:
+                self._leave_out(error)
+
+    def _leave_out(self, error: Exception) -> None:
+        self.health.errors["object"] += 1
+        self.health.last_error = str(error)
+        _log.warning("%s: left out an object: %s", self.resource.name, error)
+
+    def _replace(self, objects: _Decoded, version: str) -> None:
         if self._restored:
-            self._sink.forget()
+            for entry in self.entries:
+                entry.forget()
         self._restored = self._newest = self._paged = self.health.absent = self.health.forbidden = False
         self._next = Next.WATCH
         self._silent_watches = 0
         self.health.lists += 1
-        self._have(objects, version)
-        _log.info("%s: %d objects at version %s", self.resource.name, len(objects), version)
-        if self._again:
+        for entry in [one for one in self.entries if one.decode in objects]:
+            entry.take_all(objects[entry.decode])
+            self._listed.add(entry)
+        self._have(version)
+        number = max(map(len, objects.values()), default=0)
+        _log.info("%s: %d objects at version %s", self.resource.name, number, version)
+        was_added = not self._listed.issuperset(self.entries)  # an entry, while the list was read
+        if self._again or was_added:
             self._again = False
             self.relist()
 
-    def _have(self, objects: list[T], version: str) -> None:
-        self._sink.replace(objects)
+    def _have(self, version: str) -> None:
+        self._set_takers()
         self.health.version = version
         self.health.last_contact = self._clock.now()
         self.health.synced = True
-        self._synced.set()
+        self._taken.set()
+        self._taken.clear()
 
-    def _have_nothing(self, error: ApiError) -> None:
-        """The server does not have the collection, or not for us: it counts as empty until it does."""
-        self.health.last_contact = self._clock.now()
+    def _set_takers(self) -> None:
+        """Group the entries that hold a list by how they decode objects."""
+        takers: dict[_Decode, list[TableEntry[Any]]] = {}
+        for entry in self.entries:
+            if entry in self._listed:
+                takers.setdefault(entry.decode, []).append(entry)
+        self._takers = list(takers.items())
+
+    def _lose(self, error: ApiError) -> None:
+        """The server does not have the collection, or not for us: for who can be without it, it counts as empty until it does."""
+        if self.is_optional:
+            self.health.last_contact = self._clock.now()
         self.health.last_error = str(error)
         self.health.forbidden = error.is_forbidden
         self._newest, self._next = True, Next.LIST
         if not self.health.absent:
             self.health.absent = True
-            self._have([], "")
+            self._listed.difference_update([entry for entry, optional in self.entries.items() if optional])
+            self._have_nothing()
             _log.info("%s: assumed to be empty: %s", self.resource.name, error)
 
-    def _decoded(self, raw: bytes) -> list[T]:
-        """The object; none where it cannot be read."""
-        try:
-            return [self._sink.decode(raw)]
-        except _UNREADABLE as error:
-            self.health.errors["object"] += 1
-            self.health.last_error = str(error)
-            _log.warning("%s: left out an object: %s", self.resource.name, error)
-            return []
+    def _have_nothing(self) -> None:
+        """Have those entries that can be without the collection take it as empty, unless they did."""
+        for entry in [one for one, optional in self.entries.items() if optional and one not in self._listed]:
+            entry.take_all([])
+            self._listed.add(entry)
+        self._have("")

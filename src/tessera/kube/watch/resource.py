@@ -1,8 +1,7 @@
-"""What is followed, what a watch says of it, and where its objects go."""
+"""What is followed, and what a watch says of it."""
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -11,9 +10,6 @@ from tessera.kube.errors import NOT_JSON, BadResponse, error_of
 from tessera.kube.rest.paths import path_of
 
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-
-T = TypeVar("T")
-K = TypeVar("K")
 
 
 class Key(NamedTuple):
@@ -33,6 +29,7 @@ class Resource:
     labels: str = ""  # a label selector
     # its API may be switched off (404), or not ours to read (403): then the collection counts as empty
     optional: bool = False
+    kind: str = ""  # of its objects, as files name it
 
     @property
     def query(self) -> dict[str, str]:
@@ -40,49 +37,40 @@ class Resource:
         selectors = {"fieldSelector": self.fields, "labelSelector": self.labels}
         return {name: text for name, text in selectors.items() if text}
 
+    @property
+    def collection(self) -> "Resource":
+        """What is listed and watched, whoever asks for it and whether they can be without it."""
+        return Resource("", self.path, self.fields, self.labels)
+
     def named(self, name: str) -> "Resource":
         """The one object of that name."""
         return replace(self, fields=f"metadata.name={name}")
 
 
-NODES: Final = Resource("nodes", path_of("v1", "nodes"))
-NAMESPACES: Final = Resource("namespaces", path_of("v1", "namespaces"))
+NODES: Final = Resource("nodes", path_of("v1", "nodes"), kind="Node")
+NAMESPACES: Final = Resource("namespaces", path_of("v1", "namespaces"), kind="Namespace")
 # who may not read them (an installation before quotas were respected) goes on without
-RESOURCE_QUOTAS: Final = Resource("resourcequotas", path_of("v1", "resourcequotas"), optional=True)
+RESOURCE_QUOTAS: Final = Resource(
+    "resourcequotas", path_of("v1", "resourcequotas"), optional=True, kind="ResourceQuota"
+)
 # what DRA offers; a cluster may be without it (before 1.34 by default), or we without the right to read it
-DEVICE_CLASSES: Final = Resource("deviceclasses", path_of(API_VERSION, "deviceclasses"), optional=True)
-RESOURCE_SLICES: Final = Resource("resourceslices", path_of(API_VERSION, "resourceslices"), optional=True)
-RESOURCE_CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
+DEVICE_CLASSES: Final = Resource(
+    "deviceclasses", path_of(API_VERSION, "deviceclasses"), optional=True, kind="DeviceClass"
+)
+RESOURCE_SLICES: Final = Resource(
+    "resourceslices", path_of(API_VERSION, "resourceslices"), optional=True, kind="ResourceSlice"
+)
+RESOURCE_CLAIMS: Final = Resource(
+    "resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True, kind="ResourceClaim"
+)
 # what has ended holds nothing, as for the scheduler and `kubectl describe node`; clusters keep thousands of such pods
 UNFINISHED_PODS: Final = Resource(
-    "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed"
+    "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed", kind="Pod"
 )
 # pods that were never created: the event is all that there is of them
 FAILED_CREATES: Final = Resource(
-    "events", path_of("v1", "events"), fields="reason=FailedCreate", optional=True
+    "events", path_of("v1", "events"), fields="reason=FailedCreate", optional=True, kind="Event"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Sink(Generic[T]):
-    """Where the objects of a resource go."""
-
-    decode: Callable[[bytes], T]  # reads one object; one that raises InvalidInput is left out
-    replace: Callable[[Iterable[T]], object]  # these are all there are
-    upsert: Callable[[T], object]  # this one is new or changed
-    delete: Callable[[Key], object]  # this one is gone
-    # the server's history has changed (etcd was restored): versions that are known mean nothing; the list comes next
-    forget: Callable[[], object] = lambda: None
-
-
-def replace_all(
-    known: Iterable[K], fresh: Mapping[K, T], put: Callable[[T], object], remove: Callable[[K], object]
-) -> None:
-    """Replace what is known by what is fresh, where that goes only one by one."""
-    for key in [key for key in known if key not in fresh]:
-        remove(key)
-    for one in fresh.values():
-        put(one)
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False, rename={"version": "resourceVersion"}):

@@ -18,7 +18,8 @@ from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import NODES, Key, Sink
+from tessera.kube.watch.resource import NODES, Key
+from tessera.kube.watch.table import TableEntry
 from tessera.node.polling import reconciling
 from tessera.node.sources.layout import NodeLayoutStatus, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
@@ -153,8 +154,8 @@ class NodeLink:
         self._report: Report | None = None
         self._more: dict[str, str | None] = {}  # annotations that are no part of the report
         self._pending = asyncio.Event()  # set when the node may have to be written
-        sink = Sink(_read, self.replace, self.upsert, self.delete)
-        self._reflector = Reflector(client, NODES.named(name), sink)
+        entry = TableEntry(_read, self.upsert, self.delete, replace=self.replace)
+        self._reflector = Reflector(client, NODES.named(name), entry)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

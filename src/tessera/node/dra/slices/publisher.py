@@ -14,7 +14,8 @@ from tessera.kube.failures import Backoff, Failures
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Key, Resource, Sink
+from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.table import TableEntry
 from tessera.node.dra.exclusive import read_node
 from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import SlicePlan, dropped, essence, plan
@@ -66,7 +67,8 @@ class Publisher:
         resource = Resource(
             "resourceslices", _COLLECTION, fields=f"spec.nodeName={node},spec.driver={DRIVER}"
         )
-        self._reflector = Reflector(client, resource, Sink(_decode, self.replace, self.upsert, self.delete))
+        entry = TableEntry(_decode, self.upsert, self.delete, replace=self.replace)
+        self._reflector = Reflector(client, resource, entry)
         self.published = False  # whether the API server has what is desired
 
     def want(self, desired: Sequence[Document]) -> None:

@@ -1,0 +1,136 @@
+"""A table: how one consumer takes the objects of each kind.
+
+The consumer writes its table once. Three feeders fill it: `list_once` lists each collection once, `Follower` follows them, and
+`take_files` takes objects that were read from files.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from tessera.kube.watch.resource import Key, Resource
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+def do_nothing(*_: object) -> None:
+    """Take something and ignore it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableEntry(Generic[T]):
+    """How a consumer takes the objects of one kind.
+
+    A whole list is taken in one of two ways. Without `replace` the consumer forgets what it knows, and takes the objects as they
+    come. With `replace` it takes the complete list at once.
+    """
+
+    decode: Callable[
+        [bytes], T
+    ]  # reads one object; the feeder decides what happens with one that raises InvalidInput
+    put: Callable[[T], object]  # this object is new or changed
+    remove: Callable[[Key], object] = do_nothing  # this object is gone
+    begin: Callable[[], object] = do_nothing  # a whole list comes, object by object: forget what is known
+    replace: Callable[[list[T]], object] | None = None  # these are all objects
+    key: Callable[[T], object] | None = None  # says which objects are the same; without it all are different
+    # the server's history has changed (etcd was restored): versions that are known mean nothing; the list comes next
+    forget: Callable[[], object] = do_nothing
+
+    def start(self) -> "StartedList[T]":
+        """Start a whole list, whose objects come one after the other."""
+        return StartedList(self)
+
+    def take_all(self, objects: list[T]) -> None:
+        """Take a complete list."""
+        if self.replace is not None:
+            self.replace(objects)
+            return
+        self.begin()
+        for one in objects:
+            self.put(one)
+
+    def through(self, wrap: Callable[[Callable[..., object]], Callable[..., object]]) -> "TableEntry[T]":
+        """The same entry, each of whose calls into the consumer goes through a wrapper."""
+        whole = None if self.replace is None else wrap(self.replace)
+        return replace(
+            self,
+            put=wrap(self.put),
+            remove=wrap(self.remove),
+            begin=wrap(self.begin),
+            replace=whole,
+            forget=wrap(self.forget),
+        )
+
+
+Table = Mapping[Resource, TableEntry[Any]]
+
+
+class StartedList(Generic[T]):
+    """A whole list on its way into an entry. What is held of it is what the entry wants to have at once."""
+
+    def __init__(self, entry: TableEntry[T]) -> None:
+        self._entry = entry
+        self._objects: list[T] = []
+        if entry.replace is None:
+            entry.begin()
+
+    def take(self, raw: bytes) -> None:
+        """Take the next object."""
+        one = self._entry.decode(raw)
+        if self._entry.replace is None:
+            self._entry.put(one)
+        else:
+            self._objects.append(one)
+
+    def finish(self) -> None:
+        """The list is complete."""
+        if self._entry.replace is not None:
+            self._entry.replace(self._objects)
+
+
+def keyed(
+    decode: Callable[[bytes], T],
+    put: Callable[[T], object],
+    remove: Callable[[Key], object],
+    *,
+    key: Callable[[T], Key],
+    known: Callable[[], Iterable[Key]],
+    forget: Callable[[], object] = do_nothing,
+) -> TableEntry[T]:
+    """An entry for objects that the consumer knows by namespace and name; `known` says which it has."""
+
+    def replace_known(objects: list[T]) -> None:
+        replace_all(known(), {key(one): one for one in objects}, put, remove)
+
+    return TableEntry(decode, put, remove, replace=replace_known, key=key, forget=forget)
+
+
+def named(
+    decode: Callable[[bytes], T],
+    put: Callable[[T], object],
+    remove: Callable[[str], object],
+    *,
+    key: Callable[[T], str],
+    known: Callable[[], Iterable[str]],
+    forget: Callable[[], object] = do_nothing,
+) -> TableEntry[T]:
+    """The same for objects without a namespace, which the consumer knows by name."""
+
+    def replace_known(objects: list[T]) -> None:
+        replace_all(known(), {key(one): one for one in objects}, put, remove)
+
+    def remove_key(gone: Key) -> None:
+        remove(gone.name)
+
+    return TableEntry(decode, put, remove_key, replace=replace_known, key=key, forget=forget)
+
+
+def replace_all(
+    known: Iterable[K], fresh: Mapping[K, T], put: Callable[[T], object], remove: Callable[[K], object]
+) -> None:
+    """Replace what is known by what is fresh, where that goes only one by one."""
+    for key in [key for key in known if key not in fresh]:
+        remove(key)
+    for one in fresh.values():
+        put(one)
