@@ -9,9 +9,9 @@ from typing import Any, Final
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import DashboardPod, read_node, read_pod
 from tessera.dashboard.parts.history import Admission, read_denial
-from tessera.inventory.operator import mig_manager_in, read_mig_manager
+from tessera.inventory.operator import MigManagerFiles, read_mig_manager
 from tessera.kube.errors import KubeError
-from tessera.kube.object_files import FileObject, naming
+from tessera.kube.object_files import FileObject
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.file_feed import take_files
@@ -27,7 +27,7 @@ from tessera.kube.watch.resource import (
 from tessera.kube.watch.table import Table, TableEntry, named, replace_all
 from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 
-_MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
+_MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True, kind=KIND)
 _POLL_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 60.0  # mig-manager's own copy of its ConfigMap is as old as this, too
 
@@ -53,17 +53,10 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
 
 def show_objects(board: Board, found: Sequence[FileObject]) -> None:
     """Put objects of files onto a board, as kubectl saved them. Other kinds of objects are passed over."""
-    for where, kind, raw in found:
-        with naming(where):
-            if kind == "Node":
-                board.put_node(read_node(raw))
-            elif kind == "Pod":
-                board.put_pod(read_pod(raw))
-            elif kind == KIND:
-                board.put_mig_layout(MigLayout.read(raw))
+    mig_manager = MigManagerFiles()
     board.dra.follow(board.dra_changed, lambda: None)
-    take_files(found, board.dra.table())
-    board.put_mig_manager(mig_manager_in(found))
+    take_files(found, {**_table(board, denials=False), **mig_manager.table()})
+    board.put_mig_manager(mig_manager.config())
     board.sample()
 
 

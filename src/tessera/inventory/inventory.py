@@ -1,6 +1,6 @@
 """The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,10 @@ from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.inventory.demand.rejected import RejectedWorkloads
+from tessera.inventory.demand.rejected import RejectedFiles, RejectedWorkloads
 from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout
-from tessera.inventory.operator import mig_manager_in, read_mig_manager
+from tessera.inventory.operator import MigManagerFiles, read_mig_manager
 from tessera.kube.object_files import FileObject, called, objects_in
 from tessera.kube.watch.file_feed import take_files
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS, Resource
@@ -194,19 +194,12 @@ class Inventory:
 
     def take(self, found: Iterable[FileObject]) -> set[str]:
         """Take nodes and pods, each once, and objects of DRA; which kinds of the first two there were."""
-        others: list[FileObject] = []
-
-        def each() -> Iterator[FileObject]:
-            for one in found:
-                if one.kind not in ("Node", "Pod"):
-                    others.append(one)
-                yield one
-
-        kinds = take_files(each(), {**self.table(), **self.dra.table()})
+        mig_manager, rejected = MigManagerFiles(), RejectedFiles()
+        table = {**self.table(), **self.dra.table(), **mig_manager.table()}
+        kinds = take_files(found, {**table, **rejected.table()} if self.with_rejected else table)
         self.refresh_dra()
-        if self.with_rejected:
-            self.rejected.take_objects(others)
-        self.mig_manager = self.mig_manager or mig_manager_in(others)
+        self.rejected.found += rejected.rejected()
+        self.mig_manager = self.mig_manager or mig_manager.config()
         return kinds & {"Node", "Pod"}
 
 

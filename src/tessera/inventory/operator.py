@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tessera.kube.errors import ApiError
-from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.paths import path_of
-from tessera.protocol.kubernetes.webhook import decode_config_map
+from tessera.kube.watch.resource import CONFIG_MAPS, Resource
+from tessera.kube.watch.table import Table, TableEntry
+from tessera.protocol.kubernetes.webhook import ConfigMap, decode_config_map
 from tessera.protocol.mig.operator import (
     CLUSTER_POLICY,
     CONFIG_KEY,
@@ -21,13 +22,15 @@ from tessera.protocol.mig.operator import (
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
-_POLICIES: Final = path_of("nvidia.com/v1", "clusterpolicies")
+_CLUSTER_POLICIES: Final = Resource(
+    "clusterpolicies", path_of("nvidia.com/v1", "clusterpolicies"), kind=CLUSTER_POLICY
+)
 
 
 async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
     """The configurations that mig-manager has; None where there is no ClusterPolicy. What may not be read is reported as an error."""
     try:
-        policies = decode_policies(await client.get(_POLICIES)).items
+        policies = decode_policies(await client.get(_CLUSTER_POLICIES.path)).items
     except ApiError as error:
         if error.is_not_found:
             return None
@@ -45,24 +48,35 @@ async def read_mig_manager(client: "Client") -> MigManagerConfig | None:
         return MigManagerConfig(namespace, name, error=why, passes=not error.is_absent)
 
 
-def mig_manager_in(found: Iterable[FileObject]) -> MigManagerConfig | None:
+class MigManagerFiles:
     """The same from objects in files: the ConfigMap that a ClusterPolicy names; without one, the only one of that kind."""
-    policies, maps = [], {}
-    for one in found:
-        with naming(one.where):
-            if one.kind == CLUSTER_POLICY:
-                policies.append(decode_policy(one.raw))
-            elif one.kind == "ConfigMap":
-                found_map = decode_config_map(one.raw)
-                maps[found_map.metadata.namespace, found_map.metadata.name] = found_map
-    policy = _in_force(policies)
-    if policy is not None:
-        namespace, name = policy.config_map
-        named = maps.get((namespace, name)) or maps.get(("", name))
-        missing = f"ConfigMap {namespace}/{name}, which the ClusterPolicy names, is not among the objects"
-        return config_of(named) if named else MigManagerConfig(namespace, name, error=missing)
-    likely = [some for some in maps.values() if "mig-configs" in (some.data or {}).get(CONFIG_KEY, "")]
-    return config_of(likely[0]) if len(likely) == 1 else None
+
+    def __init__(self) -> None:
+        self._policies: list[ClusterPolicyIn] = []
+        self._maps: dict[tuple[str, str], ConfigMap] = {}
+
+    def table(self) -> Table:
+        """How the objects are taken."""
+        return {
+            _CLUSTER_POLICIES: TableEntry(decode_policy, self._policies.append),
+            CONFIG_MAPS: TableEntry(decode_config_map, self._put_map),
+        }
+
+    def config(self) -> MigManagerConfig | None:
+        """What was found, when all objects are taken."""
+        policy = _in_force(self._policies)
+        if policy is not None:
+            namespace, name = policy.config_map
+            named = self._maps.get((namespace, name)) or self._maps.get(("", name))
+            missing = f"ConfigMap {namespace}/{name}, which the ClusterPolicy names, is not among the objects"
+            return config_of(named) if named else MigManagerConfig(namespace, name, error=missing)
+        likely = [
+            each for each in self._maps.values() if "mig-configs" in (each.data or {}).get(CONFIG_KEY, "")
+        ]
+        return config_of(likely[0]) if len(likely) == 1 else None
+
+    def _put_map(self, config_map: ConfigMap) -> None:
+        self._maps[config_map.metadata.namespace, config_map.metadata.name] = config_map
 
 
 def _in_force(policies: Iterable[ClusterPolicyIn]) -> ClusterPolicyIn | None:

@@ -5,16 +5,17 @@ rejected, and why. Then only those kinds are read, in those namespaces. Objects 
 Pods that are rejected for another reason, such as a quota or another webhook, are no demand for a layout.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tessera.core.planning.demand import RejectedPods
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
-from tessera.kube.object_files import FileObject, naming
 from tessera.kube.rest.paths import collection
 from tessera.kube.watch.resource import FAILED_CREATES, Resource
+from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.kubernetes.controllers import (
     FAILED_CREATE,
     EventIn,
@@ -53,43 +54,65 @@ class RejectedWorkloads:
 
     async def read(self, client: "Client", clock: Clock = SYSTEM_CLOCK) -> None:
         """Ask an API server. What may not be read is told; the rest counts."""
-        from tessera.kube.watch.listing import readable_list
+        from tessera.kube.watch.listing import list_once
 
-        async def listed(resource: Resource, read: Callable[[bytes], T | None]) -> list[T]:
+        async def listed(resource: Resource, read: Callable[[bytes], T]) -> list[T]:
+            objects: list[T] = []
             try:
-                return await readable_list(client, resource, read)
+                await list_once(
+                    client, {resource: TableEntry(read, objects.append, begin=objects.clear)}, odd={}
+                )
             except ApiError as error:
                 if not error.is_absent:
                     raise
                 self.unseen = self.unseen or str(error)
                 return []
+            return objects
 
         self.unseen = ""
         told = _latest(await listed(FAILED_CREATES, decode_event), clock.wall())
         asked = {(who.kind, who.namespace) for who, why in told.items() if _is_demand(why.last.message)}
-        self.found = [
+        found = [
             one
             for kind, namespace in sorted(asked)
             for one in await listed(Resource(kind, collection(kind, namespace)), _reading(kind, told))
         ]
+        self.found = [one for one in found if one is not None]
 
-    def take_objects(self, found: Iterable[FileObject]) -> None:
-        """Take what files have of it, each object once, and pass over other kinds of objects."""
-        events: list[EventIn] = []
-        workloads: dict[Who, tuple[Workload, bytes]] = {}
-        for where, kind, raw in found:
-            with naming(where):
-                if kind == "Event":
-                    events.append(decode_event(raw))
-                elif kind in _KINDS or kind == _DEPLOYMENT:
-                    state = decode_workload(raw)
-                    workloads[Who(kind, state.metadata.namespace, state.metadata.name)] = state, raw
+
+class RejectedFiles:
+    """The same from objects in files, each of which counts once."""
+
+    def __init__(self) -> None:
+        self._events: list[EventIn] = []
+        self._workloads: dict[Who, tuple[Workload, bytes]] = {}
+
+    def table(self) -> Table:
+        """How the objects are taken."""
+        workloads = {
+            Resource(kind, collection(kind, ""), kind=kind): TableEntry(
+                _read_workload, partial(self._put_workload, kind)
+            )
+            for kind in (*_KINDS, _DEPLOYMENT)
+        }
+        return {FAILED_CREATES: TableEntry(decode_event, self._events.append), **workloads}
+
+    def rejected(self) -> Iterator[RejectedPods]:
+        """What was found, when all objects are taken."""
         # what was saved was saved at one time: the last event tells when
-        told = _latest(events, max((one.last_seen or 0.0 for one in events), default=0.0))
-        owned = {owner for who, (state, _) in workloads.items() if (owner := _owner(who, state)) != who}
-        for who, (state, raw) in workloads.items():
+        told = _latest(self._events, max((one.last_seen or 0.0 for one in self._events), default=0.0))
+        owned = {owner for who, (state, _) in self._workloads.items() if (owner := _owner(who, state)) != who}
+        for who, (state, raw) in self._workloads.items():
             if who not in owned and (one := _rejected(who, state, raw, told)):
-                self.found.append(one)
+                yield one
+
+    def _put_workload(self, kind: str, read: tuple[Workload, bytes]) -> None:
+        metadata = read[0].metadata
+        self._workloads[Who(kind, metadata.namespace, metadata.name)] = read
+
+
+def _read_workload(raw: bytes) -> tuple[Workload, bytes]:
+    return decode_workload(raw), raw
 
 
 class Told(NamedTuple):

@@ -67,6 +67,7 @@ RESOURCE_CLAIMS: Final = Resource(
 UNFINISHED_PODS: Final = Resource(
     "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed", kind="Pod"
 )
+CONFIG_MAPS: Final = Resource("configmaps", path_of("v1", "configmaps"), kind="ConfigMap")
 # pods that were never created: the event is all that there is of them
 FAILED_CREATES: Final = Resource(
     "events", path_of("v1", "events"), fields="reason=FailedCreate", optional=True, kind="Event"
