@@ -1,4 +1,4 @@
-"""What the sources whose cards are cut have in common: they follow their node, and say there what became of its layout."""
+"""What sources have in common whose cards are cut: they follow their node, and report there."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ class LaidOutSource(ABC):
         self._decided: Decided | None = None
 
     async def run(self) -> None:
-        """Follow the node and write reports to it until cancelled; without a cluster there is nothing to do."""
+        """Follow the node and write reports to it until cancelled; without a cluster do nothing."""
         if self.link is not None:
             await self.link.run()
 
@@ -61,7 +61,7 @@ class LaidOutSource(ABC):
 
     @abstractmethod
     def report(self, result: Transition | NotPublished) -> None:
-        """What became of the devices that were given last: publish it in the log, in the metrics and at the node."""
+        """Publish what became of the devices that were given last: in the log, in the metrics, at the node."""
 
     @abstractmethod
     def use(self, held: Collection[Key]) -> tuple[CardUse, ...]:
@@ -74,7 +74,10 @@ class LaidOutSource(ABC):
             )
 
     def _decide(self, layouts: Layouts) -> Decided:
-        """The layout that is desired now, or the last good one; while the API server is silent that of the last run."""
+        """The layout that is desired now, or the last good one.
+
+        While the API server is silent it is that of the last run.
+        """
         if self.link is None:
             text = file_text(self.layout_file) if self.layout_file else None
             self._decided = layouts.decide(text, self._decided)

@@ -8,6 +8,7 @@ import random
 import shutil
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -398,6 +399,20 @@ def test_fault_49_after_a_start_of_the_machine_claims_are_cut_again(tmp_path: Pa
         card.instances.clear()
         await node.prepare("a", TWO)
         assert (cut(card), node.seen("a")[TWO][0]) == (["2g.35gb at 0"], "NVIDIA_VISIBLE_DEVICES=MIG-0-4-0")
+
+    run(story)
+
+
+def test_fault_49_a_start_of_the_machine_takes_slices_alone(tmp_path: Path) -> None:
+    """Slices that were cut are gone; places that were not, and devices of other sources, may still be there."""
+
+    async def story() -> None:
+        node = Node(tmp_path, FakeDriver(FakeCard()))
+        place = (await node.poll())[TWO]
+        cut_slice = replace(place, model=replace(place.model, cut=True))
+        listed = replace(cut_slice, cdi_kind="example.com/listed")
+        (tmp_path / "state" / "cut" / "boot").write_text("b")
+        assert node.source.begin((place, cut_slice, listed)) == (place, listed)
 
     run(story)
 

@@ -266,6 +266,37 @@ def test_fault_50_what_nvml_refused_is_tried_again(
     run(story)
 
 
+def test_fault_50_another_layout_does_not_wait_for_an_earlier_one(tmp_path: Path) -> None:
+    """NVML refuses a cut that is at work when another layout comes: that layout is carried out at once."""
+    hangs, release = threading.Event(), threading.Event()
+
+    async def story() -> None:
+        def refuse(name: str, number: int) -> None:
+            if name == "create" and not hangs.is_set():
+                hangs.set()
+                release.wait(30)
+                raise DriverRefused("nvmlDeviceCreateGpuInstanceWithPlacement: Unknown Error")
+
+        node = Node(tmp_path, card := FakeCard())
+        await node.lay_out(STORY)
+        card.fault = refuse
+        node.file.write_text(ONES)
+        for _ in range(2):
+            await node.poll(3.1, waits_for="no card")
+        assert await asyncio.to_thread(hangs.wait, 30)
+        node.file.write_text("1g.18gb=6")
+        await node.poll(waits_for="no card")
+        release.set()
+        await node.poll()
+        assert await node.settle() == SUCCESS
+        assert node.offered == {"mig-1g.18gb": 6}
+
+    try:
+        run(story)
+    finally:
+        release.set()
+
+
 def test_fault_50_a_program_that_is_no_pod(tmp_path: Path) -> None:
     """`pending` with NVML's words, tried again after 5 s, then ever more seldom, until the program is gone."""
 

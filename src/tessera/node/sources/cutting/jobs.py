@@ -97,7 +97,7 @@ class PostponedCut:
 
 
 class CardJobs:
-    """Runs cuts, one at a time on a card. A card whose cut did not come to its end is tried again, more and more seldom."""
+    """Runs cuts, one at a time on a card. What did not come to its end is tried again, more and more seldom."""
 
     def __init__(
         self,
@@ -112,8 +112,8 @@ class CardJobs:
     ) -> None:
         """`ended` is set whenever a cut has ended. `keeps_lock`: the caller takes the lock and releases it.
 
-        `after_refusal`: the first and the longest wait after NVML refused a cut; one that it would always refuse is not tried again.
-        Without it such a card waits as one in use does.
+        `after_refusal`: the first and the longest wait after NVML refused a cut, in seconds. A cut that NVML would always
+        refuse is not tried again then. Without it, every card waits as one in use does.
         """
         self._driver = driver
         self._journal = journal
@@ -130,15 +130,6 @@ class CardJobs:
     def busy(self) -> frozenset[str]:
         """The cards that are being cut."""
         return frozenset(self._jobs)
-
-    @property
-    def refused(self) -> dict[str, str]:
-        """The cards that stay as they are for now because NVML refused, by UUID, with its message."""
-        return {
-            card: cut.outcome.message
-            for card, cut in self._postponed.items()
-            if isinstance(cut.outcome, Failed) and self._clock() < cut.at
-        }
 
     @contextmanager
     def alone(self) -> Iterator[str]:
@@ -163,10 +154,10 @@ class CardJobs:
             return self.at_work(card)
         return f"will be tried again: {cut.outcome.message}"
 
-    def postponed(self, card: str, goal: Cut) -> str:
-        """What kept a card from being cut like this when it was tried last, as long as it is not tried again; empty: it may be."""
+    def postponed(self, card: str, goal: Cut) -> PostponedCut | None:
+        """The last try to cut a card like this, until it is tried again; None: it may be tried."""
         cut = self._postponed.get(card)
-        return cut.outcome.message if cut and cut.goal == goal and self._clock() < cut.at else ""
+        return cut if cut and cut.goal == goal and self._clock() < cut.at else None
 
     def forget(self) -> None:
         """Another layout is desired: what was refused may be possible now."""

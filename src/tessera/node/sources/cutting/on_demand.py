@@ -163,8 +163,8 @@ class OnDemandSource(RealCards):
             order = self._order(uuid, wanted, make, only)
             if isinstance(order, str):
                 return f"{self._name(uuid)} {order}"
-            if message := self._jobs.postponed(uuid, order.goal):
-                return f"{self._name(uuid)}: {message}"
+            if cut := self._jobs.postponed(uuid, order.goal):
+                return f"{self._name(uuid)}: {cut.outcome.message}"
             if not (order.goal.mig or self._is_mig(uuid) or self._journal.before(uuid)):
                 return ""  # a whole card that is to be one
             async with self._reading:

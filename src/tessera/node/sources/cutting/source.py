@@ -257,16 +257,24 @@ class CutSource(RealCards):
 
     def _goals(self) -> dict[str, Cut]:
         """What becomes of the cards, by UUID; those that are not in it stay as they are."""
-        found = {}
+        goals = {}
         for card in self._gpus.cards:
-            wanted, uuid = self._wanted(card), card.uuid
-            # where nothing is wanted, a cut that was killed is undone
-            goal = (
-                Cut(wanted.instances, wanted.mig_enabled) if wanted else self._possible.unfinished.get(uuid)
-            )
-            if goal and not self._why_as_it_is(card) and uuid not in self._cuts.refused:
-                found[uuid] = goal
-        return found
+            goal = self._goal(card)
+            if goal and not (self._why_as_it_is(card) or self._refusal(card)):
+                goals[card.uuid] = goal
+        return goals
+
+    def _goal(self, card: NvmlCard) -> Cut | None:
+        wanted = self._wanted(card)
+        if wanted is None:  # a cut that was killed is undone
+            return self._possible.unfinished.get(card.uuid)
+        return Cut(wanted.instances, wanted.mig_enabled)
+
+    def _refusal(self, card: NvmlCard) -> str:
+        """NVML's message, while a card stays as it is because NVML refused to cut it; empty: it does not."""
+        goal = self._goal(card)
+        cut = self._cuts.postponed(card.uuid, goal) if goal else None
+        return cut.outcome.message if cut and isinstance(cut.outcome, Failed) else ""
 
     def _wanted(self, card: NvmlCard) -> CardLayout | None:
         cards = self._decided.layout.cards if self._decided else ()
@@ -280,7 +288,8 @@ class CutSource(RealCards):
     def _status(self, decided: Decided, result: Transition | NotPublished) -> NodeLayoutStatus:
         if decided.refusal or isinstance(result, NotPublished):
             return decided.status(result)
-        failed = [f"{self._name(uuid)}: {message}" for uuid, message in self._cuts.refused.items()]
+        refusals = [(card.index, self._refusal(card)) for card in self._gpus.cards]
+        failed = [f"card {index}: {message}" for index, message in refusals if message]
         if decided.desired and (self._objection or failed):
             return NodeLayoutStatus(State.FAILED, shortened(self._objection or "; ".join(failed)))
         waiting, reasons, leaving = 0, [], {one.model.parent for one in result.leaving}

@@ -25,7 +25,7 @@ class _There:
 
 @dataclass(eq=False, kw_only=True)
 class SimulatedSource(LaidOutSource):
-    """Simulated cards. Where neither the file nor the node desires a layout, it is that of the configuration. No method waits."""
+    """Simulated cards. A layout that nobody desires comes from the configuration. No method waits."""
 
     destroys = False  # a simulated slice that is gone can come back as it was
 
