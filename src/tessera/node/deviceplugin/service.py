@@ -50,9 +50,9 @@ class ResourceService:
         allocations: Allocations,
         handover: Handover,
         metrics: Metrics,
-        all_devices: Callable[[], Iterable[Device]] = tuple,
-        recall: Callable[[frozenset[Key]], Collection[str]] = lambda _: (),
-        withdrawn: Callable[[str], Iterable[Device]] = lambda _: (),
+        all_devices: Callable[[], Iterable[Device]],
+        recall: Callable[[frozenset[Key]], Collection[str]],
+        withdrawn: Callable[[str], Iterable[Device]],
     ) -> None:
         """`recall` says which of these devices may be handed out though a layout has just taken them; they are back then.
 

@@ -37,6 +37,7 @@ from tessera.protocol.kubelet.dra_messages import ClaimName
 from tests.node.dra.samples import POOL
 from tests.node.sources.cutting.fake import H200, FakeCard, FakeDriver, Killed, fits
 from tests.node.sources.cutting.test_card import layout
+from tests.node.sources.test_nvml import Clock
 
 ONE, TWO, THREE = "gpu-0-mig-1g-18gb-1", "gpu-0-mig-2g-35gb-0", "gpu-0-mig-3g-71gb-4"
 PLACES = [*every_place(H200)]
@@ -399,6 +400,33 @@ def test_fault_49_after_a_start_of_the_machine_claims_are_cut_again(tmp_path: Pa
         card.instances.clear()
         await node.prepare("a", TWO)
         assert (cut(card), node.seen("a")[TWO][0]) == (["2g.35gb at 0"], "NVIDIA_VISIBLE_DEVICES=MIG-0-4-0")
+
+    run(story)
+
+
+def test_fault_50_what_keeps_a_slice_on_its_card_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program uses a slice that no claim holds: each message is logged once, however often the cut is tried."""
+
+    async def story() -> None:
+        clock, card = Clock(), FakeCard().add(*layout("2g.35gb@0", "3g.71gb@4"))
+        node = Node(tmp_path, FakeDriver(card), clock=clock)
+        for in_use in ({1, 2}, {2}):
+            card.in_use = in_use
+            for _ in range(3):
+                clock.now += 60
+                await node.poll()
+        waits = [
+            line
+            for line in caplog.messages
+            if line.startswith("card 0: not all is cut, will be tried again: ")
+        ]
+        assert [(line.count("2g.35gb at 0"), line.count("3g.71gb at 4")) for line in waits] == [
+            (1, 1),
+            (0, 1),
+        ]
+        assert card.calls.count("destroy_compute") == 3 * 2 + 1 + 3, "the 2g goes once"
 
     run(story)
 
