@@ -8,16 +8,16 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKeys
-from tessera.kube.errors import KubeError
-from tessera.kube.failures import Once
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.failures import CONFLICTS, Backoff, Once
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.ticket_keys import SECRET, TicketSecret, secret_path
 
 log = logging.getLogger(__name__)
 
+_RETRY: Final = 2.0  # seconds, while the last read or write failed; after a conflict longer each time
 _POLL: Final = 30.0  # seconds between two reads: someone may have removed the Secret
-_RETRY: Final = 2.0  # seconds, while there is no key or the last read or write failed
 
 
 class TicketKeeper:
@@ -31,6 +31,7 @@ class TicketKeeper:
         self._last: TicketSecret | None = None  # as it was written or read
         self._due = 0.0
         self._once = Once()
+        self._conflicts = Backoff(*CONFLICTS, jitter=0.0)
 
     @property
     def wait(self) -> float:
@@ -52,9 +53,11 @@ class TicketKeeper:
                     SECRET,
                     error,
                 )
-            self._due = self._clock.now() + _RETRY
+            is_conflict = isinstance(error, ApiError) and error.is_conflict
+            self._due = self._clock.now() + (self._conflicts.next() if is_conflict else _RETRY)
         else:
             self._once.end()
+            self._conflicts.reset()
             self._due = self._clock.now() + _POLL
 
     async def _keep(self, fence: Callable[[], None]) -> None:

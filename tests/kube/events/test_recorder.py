@@ -12,6 +12,7 @@ from tessera.simulation.control_plane.kinds import EVENTS
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
+from tests.kube.conflicts import EndlessConflicts, check_writes
 
 OWNER = About("apps/v1", "ReplicaSet", "web", "team", "u-1")
 NODE = About("v1", "Node", "n1", uid="n1")
@@ -139,3 +140,24 @@ async def test_without_the_right_to_patch():
         await one.settled(written=2)
         assert [event["count"] for event in one.events()] == [1, 1]
         assert not [request for request in one.server.requests if request.method == "PATCH"]
+
+
+async def test_conflicts_that_never_end():
+    """An event that comes again and again is counted; it is written less and less often while that is refused."""
+    async with stage(working=False) as one:
+        task = asyncio.create_task(one.recorder.run())
+        one.recorder.record(Event(NODE, "Refused", "again"))
+        await one.settled(written=1)
+        conflicts = EndlessConflicts(one.server, one.clock, "/events/")
+        seen = 1
+
+        async def again() -> None:
+            nonlocal seen
+            one.recorder.record(Event(NODE, "Refused", "again"))
+            seen += 1
+            while sum(one.recorder.counts.values()) < seen:
+                await asyncio.sleep(0)
+
+        await conflicts.last(again)
+        task.cancel()
+    check_writes(conflicts.writes)

@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -39,6 +40,8 @@ from tessera.webhook.certificates.store import (
     WrongClock,
     check_clock,
 )
+from tests.kube.clock import FakeClock
+from tests.kube.conflicts import check_writes
 from tests.webhook.certificates.authorities import FakeStore, JumpingClock, ask
 from tests.webhook.support import PAIR, Client, Live, make_pair
 
@@ -150,6 +153,37 @@ def test_fault_15_two_make_the_authority_at_once():
     assert len(names_in(store.bundle)) == 1
     for replica in replicas:
         assert accepted(replica.served, store.bundle) == ""
+
+
+@pytest.mark.parametrize("write", ["create_secret", "write_secret", "publish"])
+def test_conflicts_that_never_end(write: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Secret and the bundle are written less and less often; they are read on as always."""
+    store, writes, reads = FakeStore(), list[float](), list[float]()
+
+    async def main() -> None:
+        if write == "write_secret":
+            await store.create_secret({})
+        clock, served = FakeClock(wall=time.time()), ServedCertificate()
+        manager = CertificateManager(store, SIGNER, served, NAMES, quiet(), clock=clock)
+        begun, read = clock.time, store.read_secret
+
+        async def refuse(*_: object) -> None:
+            writes.append(clock.time - begun)
+            raise Conflict("changed meanwhile")
+
+        async def note() -> StoredSecret | None:
+            reads.append(clock.time - begun)
+            return await read()
+
+        monkeypatch.setattr(store, write, refuse)
+        monkeypatch.setattr(store, "read_secret", note)
+        monkeypatch.setattr(store, "server_date", lambda: float(int(clock.wall())))
+        while clock.time < begun + 1200:
+            clock.time += await manager.settle()
+
+    asyncio.run(main())
+    check_writes(writes)
+    assert max(later - before for before, later in pairwise(reads)) < RotationPolicy().interval + 0.1
 
 
 def test_fault_16_clock_jumps():

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 # seconds until the same may be written again: the watch brings what was written, and what others wrote since
 _SEEN_AFTER: Final = 1.0
 # seconds until the controller looks again at a template of that name that it did not make
-_FOREIGN_SECONDS: Final = 60.0
+_FOREIGN_SECONDS: Final = 120.0
 # seconds until the log tells again of pods that are refused in the same namespace for the same reason
 _QUIET_SECONDS: Final = 600.0
 _TERMINATING: Final = "NamespaceTerminating"  # corev1.NamespaceTerminatingCause

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -18,7 +18,7 @@ from tessera.core.autopilot.values import Recut
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
-from tessera.kube.failures import Retries
+from tessera.kube.failures import CONFLICTS, Retries
 from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
@@ -50,7 +50,9 @@ class NodeRollouts:
         state: LayoutState,
         failures: ReconcilerFailures,
         verdict: Callable[[SeenNode, MigLayout], Verdict],
+        conflicts: Retries,
     ) -> None:
+        """`conflicts`: nodes that changed while they were written to, and until when they are left alone."""
         self.told: dict[str, str] = {}  # by node: what its rollout waits for
         self.outcomes: dict[
             str, Outcome
@@ -62,6 +64,7 @@ class NodeRollouts:
         self._metrics = parts.metrics
         self._failures = failures
         self._verdict = verdict
+        self._conflicts = conflicts
         self._carrier = Carrier(client, parts.fence)
         # slots by which nobody can cordon any more, by the MigLayout's UID and the node: this process has ended the rollout, or has given the slot and sent nothing since
         self._unused: set[tuple[str, str]] = set()
@@ -102,6 +105,7 @@ class NodeRollouts:
         for name in self.told.keys() - set(names):
             del self.told[name]
         self._refusals.forget_old()
+        self._conflicts.forget_old()
         for at in range(0, len(names), _AT_ONCE):
             some = await asyncio.gather(*map(self._drive, names[at : at + _AT_ONCE]), return_exceptions=True)
             for error in (one for one in some if isinstance(one, BaseException)):
@@ -112,7 +116,7 @@ class NodeRollouts:
     async def _drive(self, name: str) -> bool:
         """Take the next steps of one node; what goes wrong is of this node, and the others go on."""
         subject = f"node {name}"
-        if self._failures.rests(subject):
+        if self._failures.rests(subject) or not self._conflicts.is_due(name):
             return False
         with self._failures.survived("rollout", subject) as tried:
             for _ in range(_MOST_STEPS):
@@ -130,6 +134,19 @@ class NodeRollouts:
             self._state.remove_node(name)
         return seen
 
+    async def _write(
+        self, seen: NodeSnapshot, patch: Patch, ensure: Callable[[], Awaitable[object]] | None = None
+    ) -> NodeIn | None:
+        """Write to a node; None where it has changed since it was seen: then it is left alone, longer each time."""
+        after = await self._carrier.write(seen, patch, ensure)
+        if after is not None:
+            self._conflicts.forget(seen.name)
+            return after
+        seconds = self._conflicts.put_off(seen.name)
+        if seconds > CONFLICTS[0]:
+            self.told[seen.name] = f"the node changes while it is written to; tried again in {seconds:g} s"
+        return None
+
     async def _step(self, name: str) -> bool | None:
         """Take one step; whether the rollout has ended by it, and None where the next can follow at once."""
         seen = await self._look(name)
@@ -142,9 +159,9 @@ class NodeRollouts:
         if isinstance(found, NotUnderWay):
             return False
         if isinstance(found, Patch):
-            after = await self._carrier.write(seen, found, partial(self.configurations.ensure, node.record))
+            after = await self._write(seen, found, partial(self.configurations.ensure, node.record))
             if after is None:
-                return None
+                return False
             log.info("node %s: %s", name, found.told)
             self._state.refresh_node(after)
             if found.outcome is not None:
@@ -251,11 +268,13 @@ class NodeRollouts:
         unused = slot in self._unused
         self._unused.discard(slot)
         try:
-            after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
+            after = await self._write(seen, begin(seen, change, owner, how, self._time.now()))
         except ApiError as error:
             if unused and error.code < 500:  # the API server has refused it, so it does not arrive later
                 self._unused.add(slot)
             raise
+        if after is None and unused:
+            self._unused.add(slot)
         if after is not None:
             self._refusals.forget(name)
             self._state.refresh_node(after)
@@ -294,6 +313,8 @@ class NodeRollouts:
         if (slot := (layout.uid, name)) in self._unused:
             self._unused.discard(slot)
             return True
+        if not self._conflicts.is_due(name):
+            return False
         # where the node cannot be written to, the others go on
         with self._failures.survived("rollout", f"node {name}", of_the_server) as tried:
             return await self._release(name, layout)
@@ -314,12 +335,12 @@ class NodeRollouts:
             # of another one: who would still cordon it by this slot has seen it as it was before
             return one.record.owner.uid != layout.uid
         owner = Owner(layout.name, layout.uid)
-        after = await self._carrier.write(seen, fence_off(seen, owner, self._time.now()))
+        after = await self._write(seen, fence_off(seen, owner, self._time.now()))
         if after is None:
             return False
         fenced = NodeSnapshot(after)
         if (clear := unfence(fenced)) is not None:
-            after = await self._carrier.write(fenced, clear) or after
+            after = await self._write(fenced, clear) or after
         self._state.refresh_node(after)
         return True
 

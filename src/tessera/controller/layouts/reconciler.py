@@ -27,6 +27,7 @@ from tessera.controller.server_time import ServerTime
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError
+from tessera.kube.failures import CONFLICTS, Retries
 from tessera.kube.rest.client import PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
@@ -77,7 +78,8 @@ class LayoutReconciler(Reconciler):
         self._looking = Looking(client, metrics, self._failures, self._autopilot, soonest)
         self._pace = Pace()
         self._again = inf  # when something is to be written that can wait, by a clock that never jumps
-        self._rollouts = NodeRollouts(parts, self.state, self._failures, self._verdict)
+        self._conflicts = Retries(client.clock.now, *CONFLICTS)  # of MigLayouts by UID, and of nodes by name
+        self._rollouts = NodeRollouts(parts, self.state, self._failures, self._verdict, self._conflicts)
         metrics.layout_nodes = lambda: {
             (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State
         }
@@ -93,6 +95,7 @@ class LayoutReconciler(Reconciler):
         self._rollouts.reset()
         self._autopilot.reset()
         self._pace.clear()
+        self._conflicts.clear()
 
     def end(self) -> None:
         self._looking.stop()
@@ -101,7 +104,7 @@ class LayoutReconciler(Reconciler):
     async def reconcile(self) -> bool:
         """Do what is to be done now; whether there is more to do at once."""
         for layout in list(self.state.layouts.values()):
-            if layout.status.controller != self._identity:
+            if layout.status.controller != self._identity and self._conflicts.is_due(layout.uid):
                 self._fence()
                 await self._tried(layout, self._write_status(layout, {"controller": self._identity}))
         await self._read_configurations()
@@ -146,6 +149,8 @@ class LayoutReconciler(Reconciler):
         """Give slots back, write the status with the new ones, and begin; whether there is more to do at once."""
         if one.bug is not None:
             raise one.bug
+        if not self._conflicts.is_due(one.layout.uid):
+            return False
         if one.begin and not one.recuts and await self._rollouts.refused(one.ready(), one.layout):
             return True  # the next plan is without them
         released = {name for name in one.unused if await self._rollouts.release(name, one.layout)}
@@ -168,10 +173,11 @@ class LayoutReconciler(Reconciler):
         else:
             self._again = min(self._again, due)
         self._rollouts.slots_written(one.layout, one.begin)
-        for name in one.begin:
+        due_now = [name for name in one.begin if self._conflicts.is_due(name)]
+        for name in due_now:
             if name in layout.updating and self._stands(layout):
                 await self._rollouts.begin(name, layout, one.recuts.get(name, ()))
-        return bool(released or one.begin)
+        return bool(released or due_now)
 
     def _stands(self, layout: MigLayout) -> bool:
         """Whether a MigLayout still is as it was planned for: it may be paused, or have a lower limit, by now."""
@@ -202,6 +208,7 @@ class LayoutReconciler(Reconciler):
         except ApiError as error:
             if not (error.is_conflict or error.is_not_found):
                 raise
+            self._conflicts.put_off(layout.uid)
             # the watch may be behind
             raw = await self._client.find(path_of(API_VERSION, PLURAL, name=layout.name))
             if raw is None:
@@ -209,6 +216,7 @@ class LayoutReconciler(Reconciler):
             else:
                 self.state.refresh_layout(MigLayout.read(raw))
             return None
+        self._conflicts.forget(layout.uid)
         self.state.refresh_layout(written)
         return written
 
@@ -253,5 +261,5 @@ class LayoutReconciler(Reconciler):
         """Wait until something has changed, or for the next look; at least as long as the last one took, since many nodes change all the time."""
         await self._clock.sleep(min(max(_BURST, took), self._poll))
         seconds = self._poll if self._rollouts.under_way() else _REST
-        seconds = min(seconds, max(0.0, self._again - self._clock.now()))
+        seconds = min(seconds, max(0.0, self._again - self._clock.now()), self._conflicts.next() or inf)
         await first_of(self._clock.sleep(seconds), self._changed.wait(), self._looking.due())

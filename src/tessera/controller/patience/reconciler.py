@@ -17,7 +17,7 @@ from tessera.core.admission.view.pods import BoundPod
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import PENDING_PODS, PendingPod
 from tessera.kube.errors import KubeError
-from tessera.kube.failures import Once
+from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.follow import Follower
@@ -27,6 +27,7 @@ from tessera.kube.watch.table import Table, keyed
 log = logging.getLogger(__name__)
 
 _MOST_JOBS: Final = 20  # that are read before the next plan
+_HISTORY: Final = "history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class PatienceReconciler(Reconciler):
         self._history: History | None = None  # None: it is to be read
         self._unwritten = False  # some of it helped, and is not written yet
         self._noticed = Once()  # by bare pod: its uid, once it has an Event
+        self._conflicts = Retries(self._clock.now, *CONFLICTS)  # of the history, and of pods by UID
         parts.metrics.webhook_seen = lambda: self._webhook.is_ready
 
     def configure(self, policy: Policy) -> None:
@@ -102,6 +104,7 @@ class PatienceReconciler(Reconciler):
 
     def begin(self) -> None:
         # what another leader did since this one was it
+        self._conflicts.clear()
         self._history, self._unwritten, self._successors = None, False, Successors(self._pace.successor)
 
     async def rest(self, _: float) -> None:
@@ -110,6 +113,9 @@ class PatienceReconciler(Reconciler):
     async def reconcile(self) -> bool:
         """Make one plan and carry it out. Raises when the API server refuses something that is not of one pod."""
         await self.until_able()  # a new configuration may need pods that are not followed yet
+        self._conflicts.forget_old()
+        if not self._conflicts.is_due(_HISTORY):
+            return False
         if self._history is None:
             self._history, self._unwritten = await self._writes.read_history(), False
         history = self._history
@@ -124,18 +130,16 @@ class PatienceReconciler(Reconciler):
         self._metrics.patience_states = dict(found.states)
         for one in found.notices:
             self._notice(one)
-        evictions = []
-        for one in found.evictions:
-            if await self._writes.scales_up(one.pod):
-                self._judge.leave(one.pod, "scale_up")
-            else:
-                evictions.append(one)
+        due = [one for one in found.evictions if self._conflicts.is_due(one.pod.uid)]
+        evictions = [one for one in due if not await self._scales_up(one)]
         if evictions or self._unwritten:
             self._fence()
             # before the evictions: what is not written is not done, and of two that lead one cannot write
             fresh = history.with_evictions(counted(evictions), self._clock.wall(), self._pace.window)
             self._history = None  # until it is written: another process may have
+            self._conflicts.put_off(_HISTORY)
             self._history, self._unwritten = await self._writes.write_history(fresh), False
+            self._conflicts.forget(_HISTORY)
         while evictions:
             try:
                 await self._evict(evictions[0])
@@ -145,6 +149,12 @@ class PatienceReconciler(Reconciler):
                 raise
             del evictions[0]
         return False
+
+    async def _scales_up(self, one: Eviction) -> bool:
+        """Whether an autoscaler brings a node for a pod: then it is left alone."""
+        if scales_up := await self._writes.scales_up(one.pod):
+            self._judge.leave(one.pod, "scale_up")
+        return scales_up
 
     async def _evict(self, one: Eviction) -> None:
         # before the call: the successor may be seen before the call has returned
@@ -161,6 +171,8 @@ class PatienceReconciler(Reconciler):
         self._undo(one)
         if result == "refused":
             self._judge.leave(one.pod, "refused")
+        else:  # the watch brings what it is now
+            self._conflicts.put_off(one.pod.uid)
 
     def _undo(self, one: Eviction) -> None:
         """A pod was not evicted after all: that counts for nothing."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.correlator import Correlator, Event, Written
-from tessera.kube.failures import Once
+from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.objects import moment
@@ -45,6 +45,7 @@ class Recorder:
         self._waiting: deque[Event] = deque()
         self._recorded = asyncio.Event()
         self._once = Once()
+        self._conflicts = Retries(client.clock.now, *CONFLICTS)  # of events that were written before
 
     def record(self, event: Event) -> None:
         """Write this when there is time; it is dropped when too many wait. Never blocks, never raises."""
@@ -65,12 +66,13 @@ class Recorder:
         while True:
             await self._recorded.wait()
             self._recorded.clear()
+            self._conflicts.forget_old()
             while self._waiting:
                 written = self._correlator.correlate(self._waiting.popleft(), self._clock.wall())
                 if written is not None and not (self._counts_up or written.is_new):
                     old = written.last - written.first >= _LIVE
                     written = self._correlator.forget(written) if old else None
-                if written is None:
+                if written is None or not self._conflicts.is_due(written.key):
                     self._count("limited")
                 else:
                     await self._write(written)
@@ -104,9 +106,11 @@ class Recorder:
                 await self._client.patch(path, patch)
             except ApiError as error:
                 if not error.is_not_found:
+                    self._conflicts.put_off(written.key)
                     raise
                 written = self._correlator.forget(written)
             else:
+                self._conflicts.forget(written.key)
                 return
         await self._client.create(path_of("v1", "events", namespace=namespace), self._document(written))
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
-from tessera.kube.failures import Backoff, Once
+from tessera.kube.failures import CONFLICTS, Backoff, Once, Retries
 from tessera.protocol.authority_secret import set_aside
 from tessera.serving.logs import Log
 from tessera.serving.metrics import Family, gauge, labelled
@@ -51,7 +51,8 @@ from tessera.webhook.certificates.store import (
 )
 
 _SOON_SECONDS: Final = 1.0  # until the next reconciliation while something is missing
-_AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster
+_AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster, doubling
+_WRITE: Final = "write"  # what waits after a conflict: reading goes on
 _MOST_MISSED: Final = 4  # reconciliations; with more than that missing, this replica was not watching
 _MOST_STEPS: Final = 20  # in a row; a rotation takes five
 _REPEAT_SECONDS: Final = 600.0  # an error that stays the same is logged again this often
@@ -91,6 +92,7 @@ class CertificateManager:
         self._wrong_clock: str | None = None
         self._damaged: tuple[str, float] | None = None  # the Secret's version, and since when
         self._once = Once(clock.now, _REPEAT_SECONDS)
+        self._conflicts = Retries(clock.now, _AGAIN_SECONDS, CONFLICTS[1])
         self._backoff = Backoff(_SOON_SECONDS, policy.interval, jitter=0.0)
 
     def not_ready(self) -> str | None:
@@ -122,14 +124,15 @@ class CertificateManager:
                 if await self.step() is RotationStep.REST:
                     break
         except Conflict:
-            return min(_AGAIN_SECONDS, self._policy.interval)
+            return min(self._conflicts.put_off(_WRITE), self._policy.interval)
         except TesseraError as error:
             return self._failed(str(error))
         except Exception as error:  # noqa: BLE001 # whatever it is, the certificate in use goes on being served
             return self._failed(f"unexpected: {error!r}")
         self._once.end()
         self._backoff.reset()
-        return min(_SOON_SECONDS, self._policy.interval) if self.not_ready() else self._policy.interval
+        soon = self._conflicts.next() or _SOON_SECONDS
+        return min(soon, self._policy.interval) if self.not_ready() else self._policy.interval
 
     async def step(self) -> RotationStep:
         """Read the bundle and the Secret, and take one step."""
@@ -156,14 +159,18 @@ class CertificateManager:
             return move
         if move is RotationStep.SIGN:
             await self._sign(at, read_at)
+        elif not self._conflicts.is_due(_WRITE):
+            return RotationStep.REST
         elif move is RotationStep.PUBLISH:
             await self._publish(at, found)
+            self._conflicts.forget(_WRITE)
         else:
             changed = write_authorities(await self._changed(move, at, found))
             if secret is None:
                 await self._store.create_secret(changed)
             else:
                 await self._store.write_secret(secret.version, changed)
+            self._conflicts.forget(_WRITE)
         self._log.info("certificates", step=move.name.lower(), what=move.value)
         return move
 
@@ -186,9 +193,11 @@ class CertificateManager:
         changes = set_aside(secret.data)
         # not at once: a person who repairs it by hand may need two steps
         waited = now - self._damaged[1] >= self._policy.settle
-        if changes is None or not waited or Duty.KEEP not in self._duties:
+        may_write = Duty.KEEP in self._duties and self._conflicts.is_due(_WRITE)
+        if changes is None or not waited or not may_write:
             raise error
         await self._store.write_secret(secret.version, changes)
+        self._conflicts.forget(_WRITE)
         kept = ", ".join(name for name, value in changes.items() if value is not None)
         self._log.error("certificates: a damaged authority was set aside", error=str(error), kept=kept)
         return RotationStep.SET_ASIDE
