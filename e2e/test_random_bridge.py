@@ -20,10 +20,9 @@ from tessera.core.admission.outcome import Denied
 from tessera.core.admission.view.offers import Offers
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, read, template_name
 from tessera.core.requests.tickets import TICKET_ANNOTATION
-from tessera.kube.view.dra import put_served
+from tessera.kube.view.dra import DraObjects, put_served
 from tessera.protocol.configuration import webhook as config
-from tessera.protocol.dra.objects import read_class, template_spec
-from tessera.protocol.kubernetes.dra import decode_slice
+from tessera.protocol.dra.objects import template_spec
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.webhook.offline import admit
 
@@ -83,11 +82,10 @@ def served(cluster: Client) -> Iterator[Offers]:
         create("/apis/node.k8s.io/v1/runtimeclasses", runtime)
         nodes = cluster.api.get("/api/v1/nodes")["items"]
         offers = Offers(node_of(decode_node(json.dumps(one).encode())) for one in nodes)
-        put_served(
-            offers,
-            [read_class(json.dumps(one).encode()) for one in classes],
-            [decode_slice(json.dumps(one).encode()) for one in slices],
-        )
+        served = DraObjects()
+        for entry, found in zip(served.table().values(), (classes, slices), strict=True):
+            entry.take_all([entry.decode(json.dumps(one).encode()) for one in found])
+        put_served(offers, served)
         yield offers
 
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.object_files import called, cluster_objects, objects_in, objects_in_text
+from tessera.kube.object_files import called, objects_in, objects_in_text
+from tessera.kube.view.files import DescribedCluster
 from tessera.protocol import yaml
 
 NODE = {"kind": "Node", "metadata": {"name": "a"}}
@@ -97,5 +98,5 @@ def test_names():
 def test_files_without_nodes_are_refused(content, message):
     """What is no node and no namespace is refused, with the place."""
     with pytest.raises(InvalidInput) as caught:
-        cluster_objects(objects_in_text(content, "f"))
+        DescribedCluster(objects_in_text(content, "f"))
     assert str(caught.value) == message

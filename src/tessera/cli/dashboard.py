@@ -16,8 +16,8 @@ from tessera.dashboard.board import Board
 from tessera.dashboard.following import show_objects
 from tessera.dashboard.reasons import asking
 from tessera.dashboard.server import serve_dashboard, serve_metrics
-from tessera.kube.object_files import called, objects_in, offering
-from tessera.kube.view.files import offers_of
+from tessera.kube.object_files import called, objects_in
+from tessera.kube.view.files import DescribedCluster
 from tessera.kube.view.live import LiveView
 from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.serving.address import Address
@@ -75,7 +75,8 @@ def command(
         raise InvalidInput(f"{called(*sources)}: no nodes and no pods")
 
     async def serve_files() -> int:
-        board, described = Board(called(*sources)), offering(found)
+        board, described = Board(called(*sources)), DescribedCluster(found, others=True)
+        described.dra.log_class_errors()
         show_objects(board, found)
 
         used = decides_by.among(described.config_maps)
@@ -83,7 +84,7 @@ def command(
         async def policy() -> UsedPolicy:
             return used
 
-        explain = explainer(offers_of(described, used.policy.fallback), policy)
+        explain = explainer(described.offers_for(used.policy.fallback), policy)
         async with serve_dashboard(None, board, explain, Address(address, port), names=names) as url:
             echo([f"{url}  shows {called(*sources)}; ^C ends it"])
             await asyncio.Event().wait()

@@ -12,7 +12,6 @@ from tessera.kube.view.dra import DraObjects
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
     Key,
 )
 from tessera.kube.watch.table import Table, TableEntry
@@ -117,14 +116,9 @@ class DraInventory:
     # what fills it
 
     def table(self) -> Table:
-        """How the objects of a cluster are taken: the classes first, which determine what is read of slices."""
-        return {
-            DEVICE_CLASSES: self._objects.classes(),
-            RESOURCE_SLICES: self._objects.slices(),
-            RESOURCE_CLAIMS: TableEntry(
-                read_claim, self._put_claim, self._remove_claim, replace=self._replace_claims
-            ),
-        }
+        """How its objects are taken, in this order."""
+        claims = TableEntry(read_claim, self._put_claim, self._remove_claim, replace=self._replace_claims)
+        return {**self._objects.table(), RESOURCE_CLAIMS: claims}
 
     async def read(self, client: "Client") -> None:
         """Ask an API server. Slices and claims are read only if there are classes; what we may not read counts as absent."""

@@ -5,43 +5,19 @@ Everything that reads such files reads them here: the webhook's `--nodes`, `tess
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput, of_system
-from tessera.core.kubernetes.node import Namespace, Node
-from tessera.core.kubernetes.quota import Quota
 from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
-from tessera.protocol.dra.objects import read_class
-from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
-from tessera.protocol.kubernetes.nodes import decode_node, decode_quota, namespace_of, node_of, quota_of
-from tessera.protocol.kubernetes.workloads import items, title_of
+from tessera.protocol.kubernetes.workloads import items
 
-if TYPE_CHECKING:
-    from tessera.core.admission.view.pods import ViewedPod
-
-# kinds of objects that decisions read
-_OFFERING: Final = (
-    "Node",
-    "Namespace",
-    "ResourceQuota",
-    "DeviceClass",
-    "ResourceSlice",
-    "Lease",
-    "ConfigMap",
-    "Pod",
-)
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
-
-T = TypeVar("T")
 
 
 class FileObject(NamedTuple):
@@ -137,77 +113,3 @@ def objects_in_documents(documents: Iterable[object], where: str) -> Iterator[Fi
         found = items(documents)
     for one in found:
         yield FileObject(where, str(one.get("kind") or ""), msgspec.json.encode(one))
-
-
-@dataclass(slots=True)
-class ClusterObjects:
-    """What a cluster has, as files describe it."""
-
-    nodes: list[Node] = field(default_factory=list)
-    namespaces: list[Namespace] = field(default_factory=list)
-    quotas: list[Quota] = field(default_factory=list)
-    classes: list[DeviceClass] = field(default_factory=list)
-    slices: list[SliceIn] = field(default_factory=list)  # the classes determine what is kept of them
-    leases: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the controller's
-    config_maps: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the webhook's
-    pods: list[FileObject] = field(default_factory=list)  # not decoded: read where it matters what is free
-
-
-def cluster_objects(
-    found: Iterable[FileObject], keep: Callable[[str], bool] | None = None, namespace: str = "default"
-) -> ClusterObjects:
-    """Nodes (with the resources to keep), namespaces, quotas, what DRA has, Leases, ConfigMaps and pods; any other kind is refused.
-
-    `namespace` is that of quotas that name none.
-    """
-    have = ClusterObjects()
-    for one in found:
-        with naming(one.where):
-            match one.kind:
-                case "Node":
-                    have.nodes.append(node_of(_decoded(decode_node, one), keep))
-                case "Namespace":
-                    have.namespaces.append(namespace_of(_decoded(objects.decode_any, one)))
-                case "ResourceQuota":
-                    have.quotas.append(quota_of(_decoded(decode_quota, one), namespace))
-                case "DeviceClass":
-                    have.classes.append(_decoded(read_class, one))
-                case "ResourceSlice":
-                    have.slices.append(_decoded(decode_slice, one))
-                case "Lease":
-                    have.leases.append(one.raw)
-                case "ConfigMap":
-                    have.config_maps.append(one.raw)
-                case "Pod":
-                    have.pods.append(one)
-                case kind:
-                    raise InvalidInput(
-                        f"kind {kind or '(none)'} is no {', '.join(_OFFERING[:-1])} or {_OFFERING[-1]}"
-                    )
-    return have
-
-
-def viewed_pods(found: Iterable[FileObject]) -> Iterator["tuple[str, ViewedPod]"]:
-    """What pods take of their nodes, and which wait; pods that name no namespace are in `default`."""
-    from tessera.protocol.admission.viewed_pod import decode_viewed_pod, viewed_pod  # by few
-
-    for one in found:
-        with naming(one.where):
-            key, pod = viewed_pod(_decoded(decode_viewed_pod, one), one.raw)
-            if pod is not None:
-                yield ("default" + key if key.startswith("/") else key), pod
-
-
-def offering(found: Iterable[FileObject]) -> ClusterObjects:
-    """The same of objects among which there are others, such as Deployments: these are passed over."""
-    return cluster_objects(one for one in found if one.kind in _OFFERING)
-
-
-def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:
-    try:
-        return decode(one.raw)
-    except objects.InvalidObject as error:
-        title = one.kind
-        with suppress(*NOT_JSON):  # else not even its name can be read
-            title = title_of(msgspec.json.decode(one.raw), one.kind)
-        raise InvalidInput(f"{title}: {error}") from error

@@ -19,10 +19,8 @@ from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.object_files import (
-    ClusterObjects,
     FileObject,
     called,
-    cluster_objects,
     documents_in,
     files_in,
     naming,
@@ -31,13 +29,13 @@ from tessera.kube.object_files import (
     read_file,
 )
 from tessera.kube.rest.client import Client
-from tessera.kube.view.dra import put_served
-from tessera.kube.view.files import put_pods
+from tessera.kube.view.files import DescribedCluster, put_spaces
 from tessera.kube.view.lease import controller_at_work, controller_in
 from tessera.kube.view.live import LiveView
 from tessera.kube.view.policy import PolicySource, UsedPolicy
-from tessera.kube.watch.listing import PAGE, read_list
+from tessera.kube.watch.listing import list_once
 from tessera.kube.watch.resource import UNFINISHED_PODS
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol import yaml
 from tessera.webhook.offline import Admitted, admit
 from tessera.webhook.reviewed import KnownReviews
@@ -164,12 +162,12 @@ async def _count_pods(client: Client, begin: Callable[[], Summary]) -> Summary:
     """Count what would become of the pods of a cluster; each is forgotten when it is counted."""
     summary = begin()
 
-    def start() -> Callable[[bytes], None]:
+    def start() -> None:
         nonlocal summary
         summary = begin()  # a list that is begun again is counted again
-        return lambda raw: summary.add({"kind": "Pod", **json.loads(raw)})
 
-    await read_list(client, UNFINISHED_PODS.path, {**UNFINISHED_PODS.query, "limit": PAGE}, start)
+    entry = TableEntry(json.loads, lambda pod: summary.add({"kind": "Pod", **pod}), begin=start)
+    await list_once(client, {UNFINISHED_PODS: entry})
     return summary
 
 
@@ -188,31 +186,19 @@ def _offers_in(files: tuple[str, ...], decides_by: PolicySource) -> tuple[Offers
         if not some:  # what a kubectl that failed leaves behind
             raise InvalidInput(f"{called(file)}: no nodes")
         found += some
-    described, offers = cluster_objects(found), Offers()
-    if not described.nodes:
+    described = DescribedCluster(found)
+    if not described.offers.nodes:
         raise InvalidInput(f"{called(*files)}: no nodes")
-    _put(offers, described)
-    if described.classes and described.slices:
-        warn_of_classes(put_served(offers, described.classes, described.slices).class_errors)
+    warn_of_classes(described.dra.class_errors)
     used = decides_by.among(described.config_maps)
-    put_pods(offers, described, used.policy.fallback)
-    return offers, controller_in(described.leases), used
-
-
-def _put(offers: Offers, found: ClusterObjects) -> None:
-    for node in found.nodes:
-        offers.put(node)
-    for namespace in found.namespaces:
-        offers.put_namespace(namespace)
-    for quota in found.quotas:
-        offers.put_quota(quota)
+    return described.offers_for(used.policy.fallback), controller_in(described.leases), used
 
 
 def _put_from(given: _Given, offers: Offers, namespace: str) -> None:
     """The Namespaces and ResourceQuotas among the objects count wherever they stand."""
     for file, found in given:
         some = [one for one in found if one.get("kind") in ("Namespace", "ResourceQuota")]
-        _put(offers, cluster_objects(objects_in_documents(some, called(file)), namespace=namespace))
+        put_spaces(offers, objects_in_documents(some, called(file)), namespace)
 
 
 def _admitted(given: _Given, offers: Offers, policy: Policy, namespace: str) -> Iterator[Admitted]:

@@ -10,17 +10,16 @@ where no class is, no slice is read at all.
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import ANYWHERE, DeviceClass, Slice, Spots
 from tessera.kube.failures import Once
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.resource import DEVICE_CLASSES, RESOURCE_SLICES, Key, Resource
 from tessera.kube.watch.table import TableEntry
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
-from tessera.protocol.kubernetes.dra import SliceIn
 
 _log: Final = logging.getLogger("tessera.kube")
 
@@ -58,6 +57,10 @@ class DraObjects:
     @property
     def has_classes(self) -> bool:
         return bool(self._classes)
+
+    def table(self) -> dict[Resource, TableEntry[Any]]:
+        """How its objects are taken: the classes first, which determine what is read of slices."""
+        return {DEVICE_CLASSES: self.classes(), RESOURCE_SLICES: self.slices()}
 
     def classes(self) -> TableEntry[DeviceClass]:
         return TableEntry(read_class, self._put_class, self._remove_class, replace=self.replace_classes)
@@ -122,14 +125,10 @@ class DraObjects:
                 )
 
 
-def put_served(offers: Offers, classes: Iterable[DeviceClass], slices: Iterable[SliceIn]) -> DraObjects:
-    """Put what these classes and slices serve into offers whose nodes are there: for objects from files."""
-    found = DraObjects()
-    found.replace_classes(classes)
-    found.replace_slices([found.reader.slice_of(one) for one in slices])
-    offers.put_classes(found.pools.serving, found.pools.classes)
+def put_served(offers: Offers, dra: DraObjects) -> None:
+    """Put what DRA serves into offers whose nodes are there: for objects from files."""
+    offers.put_classes(dra.pools.serving, dra.pools.classes)
     for node in list(offers.nodes.values()):
-        served = found.pools.served(node)
+        served = dra.pools.served(node)
         if served != node.dra:
             offers.put(replace(node, dra=served))
-    return found

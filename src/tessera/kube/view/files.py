@@ -5,7 +5,8 @@ Reading and parsing happen in a thread; a broken file changes nothing.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -14,15 +15,20 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.files import WatchedFiles
-from tessera.kube.object_files import (
-    ClusterObjects,
-    cluster_objects,
-    objects_in_text,
-    read_file,
-    viewed_pods,
+from tessera.kube.object_files import FileObject, objects_in_text, read_file
+from tessera.kube.view.dra import DraObjects, put_served
+from tessera.kube.view.live import Keep, spaces_table
+from tessera.kube.watch.file_feed import take_files
+from tessera.kube.watch.resource import (
+    CONFIG_MAPS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    RESOURCE_QUOTAS,
+    UNFINISHED_PODS,
 )
-from tessera.kube.view.dra import put_served
-from tessera.kube.view.live import Keep, replace_namespaces, replace_quotas
+from tessera.kube.watch.table import Table, TableEntry
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
 
 if TYPE_CHECKING:
     from tessera.core.admission.view.pods import ViewedPod
@@ -30,7 +36,65 @@ if TYPE_CHECKING:
     _Pods = list[tuple[str, ViewedPod]] | None
 
 _log: Final = logging.getLogger("tessera.kube")
+# kinds that decisions read; pods, too
+_KINDS: Final = ("Node", "Namespace", "ResourceQuota", "DeviceClass", "ResourceSlice", "Lease", "ConfigMap")
 _INTERVAL: Final = 2.0  # seconds between two looks
+
+
+class DescribedCluster:
+    """A cluster as files describe it."""
+
+    def __init__(
+        self, found: Iterable[FileObject], keep: Keep | None = None, *, others: bool = False
+    ) -> None:
+        """Read nodes (with the resources to keep), namespaces, quotas, what DRA has, Leases, ConfigMaps and pods.
+
+        Any other kind is refused, or passed over with `others`.
+        """
+        self.offers = offers = Offers()  # what decisions read, without the pods
+        self.dra = DraObjects()
+        self.leases: list[bytes] = []  # not decoded: one of them may be the controller's
+        self.config_maps: list[bytes] = []  # not decoded: one of them may be the webhook's
+        self._pods: list[FileObject] = []  # not decoded: read where it matters what is free
+        table: Table = {
+            NODES: TableEntry(lambda raw: node_of(decode_node(raw), keep), offers.put),
+            **spaces_table(offers),
+            **self.dra.table(),
+            LEASES: TableEntry(bytes, self.leases.append),
+            CONFIG_MAPS: TableEntry(bytes, self.config_maps.append),
+        }
+        take_files(self._without_pods(found, others=others), table, titles=True)
+        put_served(offers, self.dra)
+
+    def offers_for(self, policy: FallbackPolicy) -> Offers:
+        """What decisions by a policy read: with the pods, where decisions may go by what is free."""
+        if policy.full_enabled:
+            put_pods(self.offers, self.pods(), policy.transient_taints)
+        return self.offers
+
+    def pods(self) -> "_Pods":
+        """The pods in files; None: there are none, so that the files do not say what is free."""
+        from tessera.protocol.admission.viewed_pod import read_viewed_pod  # by few
+
+        pods: list[tuple[str, ViewedPod]] = []
+
+        def put(read: "tuple[str, ViewedPod | None]") -> None:
+            key, pod = read
+            if pod is not None:
+                pods.append(("default" + key if key.startswith("/") else key, pod))
+
+        take_files(self._pods, {UNFINISHED_PODS: TableEntry(read_viewed_pod, put)}, titles=True)
+        return pods if self._pods else None
+
+    def _without_pods(self, found: Iterable[FileObject], *, others: bool) -> Iterator[FileObject]:
+        for one in found:
+            if one.kind == "Pod":
+                self._pods.append(one)
+            elif others or one.kind in _KINDS:
+                yield one
+            else:
+                kinds = f"{', '.join(_KINDS)} or Pod"
+                raise InvalidInput(f"{one.where}: kind {one.kind or '(none)'} is no {kinds}")
 
 
 class FileView:
@@ -70,7 +134,7 @@ class FileView:
         self._use(*described)
         self.reloads += 1
         self.last_error = ""
-        _log.info("%d nodes read again", len(described[0].nodes))
+        _log.info("%d nodes read again", len(described[0].offers.nodes))
 
     def configure(self, policy: FallbackPolicy) -> None:
         """Know what is free where it matters, by the pods in the files."""
@@ -96,45 +160,33 @@ class FileView:
         self.last_error = str(error)
         _log.error("%s; what was read before stays in use", error)  # a person's mistake
 
-    def _read(self) -> tuple[ClusterObjects, "_Pods"]:
+    def _read(self) -> tuple[DescribedCluster, "_Pods"]:
         files = map(str, self._files.paths)
         found = (one for file in files for one in objects_in_text(read_file(file), file))
-        described = cluster_objects(found, self._keep)
-        return described, None if self._transient is None else _pods_in(described)
+        described = DescribedCluster(found, self._keep)
+        return described, None if self._transient is None else described.pods()
 
-    def _use(self, described: ClusterObjects, pods: "_Pods") -> None:
-        _put(self.offers, described)
-        _put_pods(self.offers, pods, self._transient or (), self._clock.now())
-
-
-def offers_of(described: ClusterObjects, policy: FallbackPolicy) -> Offers:
-    """What decisions by a policy read of a cluster, as files describe it."""
-    offers = Offers()
-    _put(offers, described)
-    put_pods(offers, described, policy)
-    return offers
+    def _use(self, described: DescribedCluster, pods: "_Pods") -> None:
+        offers, fresh = self.offers, described.offers
+        offers.replace(fresh.nodes.values())
+        spaces = spaces_table(offers)
+        spaces[NAMESPACES].take_all([*fresh.namespaces.values()])
+        spaces[RESOURCE_QUOTAS].take_all([quota for some in fresh.quotas.values() for quota in some])
+        offers.put_classes(fresh.classes, fresh.class_names)
+        described.dra.log_class_errors()
+        put_pods(offers, pods, self._transient or (), self._clock.now())
 
 
-def put_pods(offers: Offers, described: ClusterObjects, policy: FallbackPolicy) -> None:
-    """Say what is free by the pods in files, where decisions by a policy may go by that."""
-    if policy.full_enabled:
-        _put_pods(offers, _pods_in(described), policy.transient_taints)
-
-
-def _pods_in(described: ClusterObjects) -> "_Pods":
-    """The pods in files; None: there are none, so that the files do not say what is free."""
-    return list(viewed_pods(described.pods)) if described.pods else None
-
-
-def _put_pods(offers: Offers, pods: "_Pods", transient: tuple[str, ...], now: float = 0.0) -> None:
+def put_pods(offers: Offers, pods: "_Pods", transient: tuple[str, ...], now: float = 0.0) -> None:
+    """Say what is free by the pods in files; without any it is not known."""
     if pods is None:
         offers.forget_pods()
     else:
         (offers.free or offers.follow_pods(transient)).replace_pods(pods, now)
 
 
-def _put(offers: Offers, described: ClusterObjects) -> None:
-    offers.replace(described.nodes)
-    replace_namespaces(offers, described.namespaces)
-    replace_quotas(offers, described.quotas)
-    put_served(offers, described.classes, described.slices).log_class_errors()
+def put_spaces(offers: Offers, found: Iterable[FileObject], namespace: str) -> None:
+    """Add namespaces and quotas to those that offers have. `namespace` is that of quotas that name none."""
+    table = spaces_table(offers, namespace)
+    added = {resource: replace(entry, replace=None) for resource, entry in table.items()}
+    take_files(found, added, titles=True)

@@ -6,16 +6,14 @@ the view's version alone.
 """
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import Spots
-from tessera.core.kubernetes.node import Namespace, Node
-from tessera.core.kubernetes.quota import Quota
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects
@@ -30,8 +28,9 @@ from tessera.kube.watch.resource import (
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     Key,
+    Resource,
 )
-from tessera.kube.watch.table import Table, TableEntry, replace_all
+from tessera.kube.watch.table import Table, TableEntry, keyed, named
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import (
     NodeIn,
@@ -63,18 +62,7 @@ class LiveView(Follower):
         self._nodes = nodes = NodesWithGrace(offers, client.clock, dra.pools)
         table: Table = {
             NODES: TableEntry(self._read_node, nodes.put, nodes.delete, replace=nodes.replace),
-            NAMESPACES: TableEntry(
-                lambda raw: namespace_of(objects.decode_any(raw)),
-                offers.put_namespace,
-                lambda key: offers.remove_namespace(key.name),
-                replace=partial(replace_namespaces, offers),
-            ),
-            RESOURCE_QUOTAS: TableEntry(
-                lambda raw: quota_of(decode_quota(raw)),
-                offers.put_quota,
-                lambda key: offers.remove_quota(key.namespace, key.name),
-                replace=partial(replace_quotas, offers),
-            ),
+            **spaces_table(offers),
             DEVICE_CLASSES: dra.classes(),
         }
         super().__init__(client, table)
@@ -188,14 +176,21 @@ def _has_any(node: NodeIn, keep: Keep) -> bool:
     )
 
 
-def replace_namespaces(offers: Offers, namespaces: Iterable[Namespace]) -> None:
-    """Take a whole new list of namespaces: what is not in it is gone."""
-    fresh = {one.name: one for one in namespaces}
-    replace_all(offers.namespaces, fresh, offers.put_namespace, offers.remove_namespace)
-
-
-def replace_quotas(offers: Offers, quotas: Iterable[Quota]) -> None:
-    """Take a whole new list of quotas: what is not in it is gone."""
-    fresh = {Key(one.namespace, one.name): one for one in quotas if one.hard}
-    known = [Key(space, one.name) for space, some in offers.quotas.items() for one in some]
-    replace_all(known, fresh, offers.put_quota, lambda key: offers.remove_quota(*key))
+def spaces_table(offers: Offers, namespace: str = "") -> dict[Resource, TableEntry[Any]]:
+    """How offers take namespaces and their quotas. `namespace` is that of quotas that name none."""
+    return {
+        NAMESPACES: named(
+            lambda raw: namespace_of(objects.decode_any(raw)),
+            offers.put_namespace,
+            offers.remove_namespace,
+            key=lambda space: space.name,
+            known=lambda: offers.namespaces,
+        ),
+        RESOURCE_QUOTAS: keyed(
+            lambda raw: quota_of(decode_quota(raw), namespace),
+            offers.put_quota,
+            lambda key: offers.remove_quota(*key),
+            key=lambda quota: Key(quota.namespace, quota.name),
+            known=lambda: [Key(space, one.name) for space, some in offers.quotas.items() for one in some],
+        ),
+    }

@@ -67,6 +67,7 @@ RESOURCE_CLAIMS: Final = Resource(
 UNFINISHED_PODS: Final = Resource(
     "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed", kind="Pod"
 )
+LEASES: Final = Resource("leases", path_of("coordination.k8s.io/v1", "leases"), kind="Lease")
 CONFIG_MAPS: Final = Resource("configmaps", path_of("v1", "configmaps"), kind="ConfigMap")
 # pods that were never created: the event is all that there is of them
 FAILED_CREATES: Final = Resource(

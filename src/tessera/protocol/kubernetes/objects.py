@@ -28,6 +28,10 @@ class InvalidObject(InvalidInput):
     """An object that is not what Kubernetes would accept."""
 
 
+class UndecodedObject(InvalidObject):
+    """An object whose fields cannot be decoded. The message does not say which object it is."""
+
+
 class Part(msgspec.Struct, gc=False, rename="camel"):
     """An object, or a part of one; fields that are not named here are skipped."""
 
@@ -185,10 +189,11 @@ def _decoded_without_nulls(
         except _UNREADABLE as other:
             error = other
     text = _why_unreadable(error)
-    if where:
-        head, colon, _ = text.partition(":")
-        begins_with_path = bool(colon) and " " not in head
-        text = where + ("" if text.startswith("[") else "." if begins_with_path else ": ") + text
+    if not where:
+        raise UndecodedObject(text) from error
+    head, colon, _ = text.partition(":")
+    begins_with_path = bool(colon) and " " not in head
+    text = where + ("" if text.startswith("[") else "." if begins_with_path else ": ") + text
     raise InvalidObject(text) from error
 
 
