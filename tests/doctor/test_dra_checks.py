@@ -68,9 +68,8 @@ def seen(minor: str = "36", **parts: Any) -> Observations:
 
 def cluster_of(*nodes: Document) -> Evidence:
     inventory = diagnosis_inventory()
-    take = inventory.begin_nodes()
-    for one in nodes:
-        take(json.dumps(one).encode())
+    (entry,) = inventory.table(pods=False).values()
+    entry.take_all([entry.decode(json.dumps(one).encode()) for one in nodes])
     return Evidence(inventory=inventory)
 
 

@@ -20,12 +20,13 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
     NAMESPACES,
-    NODES,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     UNFINISHED_PODS,
+    Resource,
 )
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.dra import (
@@ -55,12 +56,11 @@ async def _gather_cluster(
     """The nodes, and what pods hold and wait for; pods that are `wanted` as a whole. Where it matters by the policy, what is free."""
     inventory, pods = diagnosis_inventory(policy), list[SeenPod]()
 
-    def begin() -> Callable[[bytes], None]:
+    def begin() -> None:
         pods.clear()
         inventory.begin_pods()
         if inventory.viewed:
             inventory.viewed.clear()
-        return take
 
     def take(raw: bytes) -> None:
         one = decode_pod(raw)
@@ -73,14 +73,14 @@ async def _gather_cluster(
             if viewed is not None:
                 inventory.viewed[key] = viewed
 
-    await reader.fill(NODES.name, NODES.path, {}, inventory.begin_nodes)
-    inventory.mig_layouts = await reader.each(PLURAL, path_of(API_VERSION, PLURAL), {}, MigLayout.read)
+    await reader.fill(inventory.table(pods=False))
+    inventory.mig_layouts = await reader.each(Resource(PLURAL, path_of(API_VERSION, PLURAL)), MigLayout.read)
     reader.unseen.pop(PLURAL, None)  # the answers stand without them
     with reader.reading(CONFIGURATIONS):
         await inventory.read_mig_manager(reader.client)
     if (manager := inventory.mig_manager) is not None and manager.error:
         reader.unseen[CONFIGURATIONS] = manager.error
-    await reader.fill(UNFINISHED_PODS.name, UNFINISHED_PODS.path, UNFINISHED_PODS.query, begin)
+    await reader.fill({UNFINISHED_PODS: TableEntry(bytes, take, begin=begin)})
     return inventory, tuple(pods)
 
 
@@ -96,9 +96,9 @@ class DraLists:
 async def _gather_dra(reader: Reader, inventory: DiagnosisInventory) -> DraLists:
     """What DRA offers, and what claims hold; the inventory takes it in, too."""
     found = DraLists(
-        await reader.each(DEVICE_CLASSES.name, DEVICE_CLASSES.path, {}, decode_class),
-        await reader.each(RESOURCE_SLICES.name, RESOURCE_SLICES.path, {}, decode_slice),
-        await reader.each(RESOURCE_CLAIMS.name, RESOURCE_CLAIMS.path, {}, decode_claim),
+        await reader.each(DEVICE_CLASSES, decode_class),
+        await reader.each(RESOURCE_SLICES, decode_slice),
+        await reader.each(RESOURCE_CLAIMS, decode_claim),
     )
     inventory.dra.take(found.classes, found.slices, found.claims)
     inventory.refresh_dra()
@@ -135,12 +135,12 @@ async def _gather_offers(reader: Reader, inventory: DiagnosisInventory, only: st
     if only:
         own = await reader.get(f"namespace {only}", path_of("v1", "namespaces", name=only), read)
         namespaces: tuple[Namespace, ...] = () if own is None else (own,)
-        field, path = "resourcequotas", path_of("v1", "resourcequotas", namespace=only)
+        quotas = Resource("resourcequotas", path_of("v1", "resourcequotas", namespace=only))
     else:
-        namespaces = await reader.each("namespaces", NAMESPACES.path, {}, read)
-        field, path = "quotas", RESOURCE_QUOTAS.path
+        namespaces = await reader.each(NAMESPACES, read)
+        quotas = Resource("quotas", RESOURCE_QUOTAS.path)
     offers = Offers(inventory.capacity.values(), namespaces)
-    for quota in await reader.each(field, path, {}, lambda raw: quota_of(decode_quota(raw), only)):
+    for quota in await reader.each(quotas, lambda raw: quota_of(decode_quota(raw), only)):
         offers.put_quota(quota)
     return offers
 

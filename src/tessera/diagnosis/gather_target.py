@@ -17,7 +17,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import POD_KINDS, collection, path_of
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.policy import PolicySource
-from tessera.kube.watch.resource import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tessera.kube.watch.resource import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
@@ -104,7 +104,7 @@ class Gatherer:
             return seen_pod(one, raw, self._namespace) if mine else None
 
         path = path_of("v1", "pods", namespace=self._namespace)
-        every = await self._reader.each(f"pods of namespace {self._namespace}", path, {}, own)
+        every = await self._reader.each(Resource(f"pods of namespace {self._namespace}", path), own)
         pods = [one for one in every if one is not None]
         events = tuple([event for uid, by in makers.items() for event in await self._events(*by, uid)])
         title = f"{kind} {self._namespace}/{state.metadata.name}"
@@ -113,9 +113,9 @@ class Gatherer:
 
     async def _events(self, kind: str, name: str, uid: str) -> tuple[EventIn, ...]:
         """The events of an object, the latest last; not those of an earlier one of its name."""
-        query = {"fieldSelector": f"involvedObject.name={name},involvedObject.kind={kind}"}
+        fields = f"involvedObject.name={name},involvedObject.kind={kind}"
         path = path_of("v1", "events", namespace=self._namespace)
-        found = await self._reader.each("events", path, query, decode_event)
+        found = await self._reader.each(Resource("events", path, fields), decode_event)
         mine = [one for one in found if not uid or one.involved_object.uid in ("", uid)]
         return tuple(sorted(mine, key=lambda one: one.last_seen or 0.0))
 

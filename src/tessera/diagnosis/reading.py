@@ -1,9 +1,7 @@
 """Reading objects of a cluster: what may not be read is remembered as unseen, what cannot be understood as odd. Also whether parts of Tessera are at work."""
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -12,12 +10,13 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.inventory.presence import DRIVERS, Presence, controller_of, drivers_of, webhook_of
 from tessera.kube.clock import Clock
-from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import CLAIMS, read_lease
-from tessera.kube.watch.listing import PAGE, read_list
-from tessera.kube.watch.resource import RESOURCE_SLICES
+from tessera.kube.watch.listing import list_once, note_odd, note_unseen
+from tessera.kube.watch.resource import RESOURCE_SLICES, Resource
+from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn
@@ -34,7 +33,7 @@ class Reader:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.unseen: dict[str, str] = {}  # field → why it could not be read
-        self.odd: dict[str, list[str]] = defaultdict(list)  # field → objects that cannot be read, and why
+        self.odd: dict[str, list[str]] = {}  # field → objects that cannot be read, and why
 
     async def get(self, field: str, path: str, read: Callable[[bytes], T]) -> T | None:
         """An object; None where there is none."""
@@ -50,44 +49,24 @@ class Reader:
 
     async def all(self, field: str, kind: type[T], path: str, labels: str = "") -> tuple[T, ...]:
         """Every object of a collection, or those with these labels."""
-        query = {"labelSelector": labels} if labels else {}
-        return await self.each(field, path, query, objects.decoder(kind))
+        return await self.each(Resource(field, path, labels=labels), objects.decoder(kind))
 
-    async def each(
-        self, field: str, path: str, query: dict[str, str], read: Callable[[bytes], T]
-    ) -> tuple[T, ...]:
-        """A list without the objects that cannot be read."""
+    async def each(self, resource: Resource, read: Callable[[bytes], T]) -> tuple[T, ...]:
+        """A list without the objects that cannot be read; its field is the resource's name."""
         found: list[T] = []
-
-        def begin() -> Callable[[bytes], object]:
-            found.clear()
-            return lambda raw: found.append(read(raw))
-
-        await self.fill(field, path, query, begin)
+        await self.fill({resource: TableEntry(read, found.append, begin=found.clear)})
         return tuple(found)
 
-    async def fill(
-        self, field: str, path: str, query: dict[str, str], begin: Callable[[], Callable[[bytes], object]]
-    ) -> None:
-        """The same list, of which nothing is kept: `begin` starts it, from nothing, and says what takes its objects."""
-
-        def begun() -> Callable[[bytes], None]:
-            self.odd.pop(field, None)
-            return partial(self._take, field, begin())
-
-        with self.reading(field):
-            asked: dict[str, str | int | bool | None] = {**query, "limit": PAGE}
-            await self.client.with_retries(lambda: read_list(self.client, path, asked, begun))
-
-    def _take(self, field: str, take: Callable[[bytes], object], raw: bytes) -> None:
-        self.readable(field, raw, take)
+    async def fill(self, table: Table) -> None:
+        """List collections into a table; the field of each is its resource's name."""
+        await list_once(self.client, table, unseen=self.unseen, odd=self.odd)
 
     def readable(self, field: str, raw: bytes | msgspec.Raw, read: Callable[[bytes], T]) -> T | None:
         """An object, or None for one that is odd: it is remembered, and the others are read."""
         try:
             return read(bytes(raw))
         except InvalidInput as error:
-            self.odd[field].append(f"{_name_of(raw)}: {error}")
+            note_odd(self.odd, field, raw, error)
             return None
 
     def left_out(self) -> dict[str, str]:
@@ -106,10 +85,7 @@ class Reader:
 
     def missed(self, field: str, error: Exception) -> None:
         """Remember why something could not be read."""
-        if not isinstance(error, ApiError):
-            self.unseen[field] = str(error)
-        elif not error.is_not_found:
-            self.unseen[field] = error.message
+        note_unseen(self.unseen, field, error)
 
 
 # Which parts of Tessera are at work
@@ -141,11 +117,3 @@ async def read_drivers(
     pods = await alone.all("drivers", PodIn, path_of("v1", "pods"), DRIVERS)
     known, seen = None if RESOURCE_SLICES.name in reader.unseen else slices, None if alone.unseen else pods
     return drivers_of(nodes, known, claims, seen, installed=bool(pods), now=now)
-
-
-def _name_of(raw: bytes | msgspec.Raw) -> str:
-    try:
-        metadata = objects.decode_named(raw).metadata
-    except InvalidInput:
-        return "one without a name"
-    return "/".join(part for part in (metadata.namespace, metadata.name) if part)

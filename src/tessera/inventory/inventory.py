@@ -135,18 +135,16 @@ class Inventory:
 
     # reading everything
 
-    def begin_nodes(self) -> Callable[[bytes], None]:
+    def begin_nodes(self) -> None:
         """Begin a list of nodes, from nothing."""
         self.capacity.clear()
         self.gpus.clear()
-        return lambda raw: self.put(self.decode_node(raw))
 
-    def begin_pods(self) -> Callable[[bytes], None]:
+    def begin_pods(self) -> None:
         """Begin a list of pods, from nothing."""
         self.capacity.forget_pods()
         self.pods.clear()
         self.held.clear()
-        return lambda raw: self.add_pod(decode_pod(raw))
 
     def table(self, *, pods: bool = True) -> Table:
         """How the nodes and pods of a list are taken; of pods nothing is kept that could be removed."""

@@ -1,7 +1,7 @@
 """Reading what the answer about a MigLayout needs: itself, the nodes that it selects, and the controller's Lease. Reads only."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tessera.core.errors import InvalidInput, TesseraError
@@ -16,7 +16,8 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
-from tessera.kube.watch.resource import NODES
+from tessera.kube.watch.resource import NODES, Resource
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 
@@ -47,21 +48,21 @@ async def gather_layout(
     layout, reader = await _read(client, name), Reader(client)
     selected, rollouts = 0, dict[str, Rollout]()
 
-    def begin() -> Callable[[bytes], None]:
+    def begin() -> None:
         nonlocal selected
         selected = 0
         rollouts.clear()
-        return take
 
-    def take(raw: bytes) -> None:
+    def put(node: objects.AnyObject) -> None:
         nonlocal selected
-        metadata = objects.decode_any(raw).metadata
+        metadata = node.metadata
         if layout.selects(metadata.labels or {}):
             selected += 1
             if (rollout := rollout_on(metadata.annotations)) is not None:
                 rollouts[metadata.name] = rollout
 
-    await reader.fill(NODES.name, NODES.path, {"labelSelector": layout.selector}, begin)
+    nodes = replace(NODES, labels=layout.selector)
+    await reader.fill({nodes: TableEntry(objects.decode_any, put, begin=begin)})
     return LayoutEvidence(
         layout,
         clock.wall(),
@@ -94,7 +95,7 @@ async def _read(client: Client, name: str) -> MigLayout:
 async def _others(client: Client) -> str:
     """What there is instead, as far as it may be read."""
     reader = Reader(client)
-    named = await reader.each(PLURAL, path_of(API_VERSION, PLURAL), {}, objects.decode_named)
+    named = await reader.each(Resource(PLURAL, path_of(API_VERSION, PLURAL)), objects.decode_named)
     if reader.unseen:
         return ""
     names = sorted(one.metadata.name for one in named)

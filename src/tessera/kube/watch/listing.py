@@ -210,15 +210,25 @@ async def list_once(
         except (KubeError, InvalidInput) as error:
             if unseen is None:
                 raise
-            if (why := reason_unseen(error)) is not None:
-                unseen[resource.name] = why
+            note_unseen(unseen, resource.name, error)
 
 
-def reason_unseen(error: Exception) -> str | None:
-    """Why something cannot be read; None where it is only not there."""
+def note_unseen(unseen: dict[str, str], name: str, error: Exception) -> None:
+    """Note why something cannot be read, unless it is only not there."""
     if not isinstance(error, ApiError):
-        return str(error)
-    return None if error.is_not_found else error.message
+        unseen[name] = str(error)
+    elif not error.is_not_found:
+        unseen[name] = error.message
+
+
+def note_odd(odd: dict[str, list[str]], name: str, raw: bytes | msgspec.Raw, error: Exception) -> None:
+    """Note an object that cannot be read, by its name."""
+    try:
+        metadata = objects.decode_named(raw).metadata
+        which = "/".join(part for part in (metadata.namespace, metadata.name) if part)
+    except InvalidInput:
+        which = "one without a name"
+    odd.setdefault(name, []).append(f"{which}: {error}")
 
 
 async def _fill(
@@ -243,7 +253,7 @@ async def _fill(
             except InvalidInput as error:
                 if odd is None:
                     raise
-                odd.setdefault(resource.name, []).append(f"{_name_in(raw)}: {error}")
+                note_odd(odd, resource.name, raw, error)
             report(next(numbers))
 
         return take
@@ -260,11 +270,3 @@ async def _count_objects(client: Client, resource: Resource) -> int:
         return 1 + objects.decode_list(page).metadata.remaining_item_count
     except objects.InvalidObject:
         return 0
-
-
-def _name_in(raw: bytes) -> str:
-    try:
-        metadata = objects.decode_named(raw).metadata
-    except InvalidInput:
-        return "one without a name"
-    return "/".join(part for part in (metadata.namespace, metadata.name) if part)
