@@ -17,9 +17,10 @@ from tessera.core.planning.changes import NodeChange
 from tessera.core.text import first_of
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.listing import list_all, readable_list
+from tessera.kube.watch.listing import list_all, list_once
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS
-from tessera.protocol.dra.objects import read_claim
+from tessera.kube.watch.table import TableEntry
+from tessera.protocol.dra.objects import Claim, read_claim
 from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig.nodes import GpuNode
@@ -124,16 +125,20 @@ class ClaimedDevices:
         return {**self._found.get(nvidias, {}), **self._found.get(ours, {})}
 
     async def _read(self) -> dict[PoolId, dict[str, str]]:
+        found: dict[PoolId, dict[str, str]] = {}
+
+        def put(claim: Claim) -> None:
+            for pool, device in claim.holds:
+                found.setdefault(pool, {})[device] = claim.holder
+
         try:
-            claims = await readable_list(self._client, RESOURCE_CLAIMS, read_claim)
+            await list_once(
+                self._client, {RESOURCE_CLAIMS: TableEntry(read_claim, put, begin=found.clear)}, odd={}
+            )
         except ApiError as error:
             if not error.is_absent:
                 raise
             return {}
-        found: dict[PoolId, dict[str, str]] = {}
-        for claim in claims:
-            for pool, device in claim.holds:
-                found.setdefault(pool, {})[device] = claim.holder
         return found
 
 

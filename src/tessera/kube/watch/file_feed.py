@@ -2,28 +2,17 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final, Generic
+from typing import Generic
 
 import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, naming
-from tessera.kube.watch.table import T, Table, TableEntry
-from tessera.protocol.kubernetes.objects import UndecodedObject, decoder
+from tessera.kube.watch.table import StartedList, T, Table, TableEntry
+from tessera.protocol.kubernetes.objects import UndecodedObject, decode_any
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.kubernetes.workloads import title_of
-
-
-class _LabelledMetadata(msgspec.Struct):
-    labels: dict[str, str] | None = None
-
-
-class _Labelled(msgspec.Struct):
-    metadata: _LabelledMetadata = msgspec.field(default_factory=_LabelledMetadata)
-
-
-_read_labels: Final = decoder(_Labelled)
 
 
 def take_files(found: Iterable[FileObject], table: Table, *, titles: bool = False) -> set[str]:
@@ -53,32 +42,29 @@ class _FileList(Generic[T]):
         self._selector = LabelSelector.parse(labels)
         self._entry = entry
         self._titles = titles
-        self._seen: set[object] = set()
+        self._keys: set[object] = set()  # of objects that the entry took
         self._waiting: list[FileObject] = []
-        if entry.replace is None:
-            entry.begin()
+        self._started = StartedList(entry)
 
     def take(self, found: FileObject) -> None:
         """Take the next object."""
         self.is_there = True
-        if self._entry.replace is not None:
+        if self._entry.replace is None:
+            self._read(found)
+        else:
             self._waiting.append(found)
-            return
-        with naming(found.where):
-            decoded = self._decode(found)
-            if self._is_first(decoded) and self._is_selected(found):
-                self._entry.put(decoded)
 
     def finish(self) -> None:
         """There are no more objects."""
-        if self._entry.replace is None:
-            return
-        decoded = []
         for found in self._waiting:
-            with naming(found.where):
-                if self._is_selected(found):
-                    decoded.append(self._decode(found))
-        self._entry.replace(decoded)
+            self._read(found)
+        self._started.finish()
+
+    def _read(self, found: FileObject) -> None:
+        with naming(found.where):
+            one = self._decode(found)
+            if self._is_selected(found) and self._is_new(one):
+                self._started.take(one)
 
     def _decode(self, found: FileObject) -> T:
         try:
@@ -91,14 +77,14 @@ class _FileList(Generic[T]):
                 title = title_of(msgspec.json.decode(found.raw), found.kind)
             raise InvalidInput(f"{title}: {error}") from error
 
-    def _is_first(self, decoded: T) -> bool:
-        if self._entry.key is None:
-            return True
-        before = len(self._seen)
-        self._seen.add(self._entry.key(decoded))
-        return len(self._seen) > before
-
     def _is_selected(self, found: FileObject) -> bool:
-        if self._selector.requirements:
-            return self._selector.matches(_read_labels(found.raw).metadata.labels or {})
-        return True
+        if not self._selector.requirements:
+            return True
+        return self._selector.matches(decode_any(found.raw).metadata.labels or {})
+
+    def _is_new(self, one: T) -> bool:
+        if self._entry.key is None or self._entry.replace is not None:
+            return True
+        number = len(self._keys)
+        self._keys.add(self._entry.key(one))
+        return len(self._keys) > number

@@ -11,7 +11,7 @@ because no complete JSON object is the beginning of another.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -166,17 +166,6 @@ async def read_list(
         token = metadata.token
 
 
-async def readable_list(client: Client, resource: Resource, read: Callable[[bytes], T | None]) -> list[T]:
-    """The objects of a collection that are wanted, without those that cannot be read; `read`: None for one that is not wanted."""
-
-    def readable(raw: bytes) -> T | None:
-        with suppress(InvalidInput):
-            return read(raw)
-        return None
-
-    return [one for one in await list_all(client, resource.path, resource.query, readable) if one is not None]
-
-
 async def list_all(client: Client, path: str, query: Query, decode: Callable[[bytes], T]) -> list[T]:
     """All objects that a query selects, at once; for queries that select few."""
     found: list[T] = []
@@ -243,13 +232,13 @@ async def _fill(
 
     def begin() -> Callable[[bytes], None]:
         nonlocal started
-        started, numbers = entry.start(), count(1)
+        started, numbers = StartedList(entry), count(1)
         if odd is not None:
             odd.pop(resource.name, None)
 
         def take(raw: bytes) -> None:
             try:
-                started.take(raw)
+                started.take(entry.decode(raw))
             except InvalidInput as error:
                 if odd is None:
                     raise

@@ -26,9 +26,7 @@ class TableEntry(Generic[T]):
     come. With `replace` it takes the complete list at once.
     """
 
-    decode: Callable[
-        [bytes], T
-    ]  # reads one object; the feeder decides what happens with one that raises InvalidInput
+    decode: Callable[[bytes], T]  # reads one object; of one that cannot be read it raises InvalidInput
     put: Callable[[T], object]  # this object is new or changed
     remove: Callable[[Key], object] = do_nothing  # this object is gone
     begin: Callable[[], object] = do_nothing  # a whole list comes, object by object: forget what is known
@@ -36,10 +34,6 @@ class TableEntry(Generic[T]):
     key: Callable[[T], object] | None = None  # says which objects are the same; without it all are different
     # the server's history has changed (etcd was restored): versions that are known mean nothing; the list comes next
     forget: Callable[[], object] = do_nothing
-
-    def start(self) -> "StartedList[T]":
-        """Start a whole list, whose objects come one after the other."""
-        return StartedList(self)
 
     def take_all(self, objects: list[T]) -> None:
         """Take a complete list."""
@@ -52,15 +46,9 @@ class TableEntry(Generic[T]):
 
     def through(self, wrap: Callable[[Callable[..., object]], Callable[..., object]]) -> "TableEntry[T]":
         """The same entry, each of whose calls into the consumer goes through a wrapper."""
-        whole = None if self.replace is None else wrap(self.replace)
-        return replace(
-            self,
-            put=wrap(self.put),
-            remove=wrap(self.remove),
-            begin=wrap(self.begin),
-            replace=whole,
-            forget=wrap(self.forget),
-        )
+        calls = {name: getattr(self, name) for name in ("put", "remove", "begin", "replace", "forget")}
+        wrapped: dict[str, Any] = {name: wrap(call) for name, call in calls.items() if call is not None}
+        return replace(self, **wrapped)
 
 
 Table = Mapping[Resource, TableEntry[Any]]
@@ -70,23 +58,16 @@ class StartedList(Generic[T]):
     """A whole list on its way into an entry. What is held of it is what the entry wants to have at once."""
 
     def __init__(self, entry: TableEntry[T]) -> None:
-        self._entry = entry
+        self._replace = entry.replace
         self._objects: list[T] = []
+        self.take = entry.put if entry.replace is None else self._objects.append
         if entry.replace is None:
             entry.begin()
 
-    def take(self, raw: bytes) -> None:
-        """Take the next object."""
-        one = self._entry.decode(raw)
-        if self._entry.replace is None:
-            self._entry.put(one)
-        else:
-            self._objects.append(one)
-
     def finish(self) -> None:
         """The list is complete."""
-        if self._entry.replace is not None:
-            self._entry.replace(self._objects)
+        if self._replace is not None:
+            self._replace(self._objects)
 
 
 def keyed(
@@ -96,14 +77,13 @@ def keyed(
     *,
     key: Callable[[T], Key],
     known: Callable[[], Iterable[Key]],
-    forget: Callable[[], object] = do_nothing,
 ) -> TableEntry[T]:
     """An entry for objects that the consumer knows by namespace and name; `known` says which it has."""
 
     def replace_known(objects: list[T]) -> None:
         replace_all(known(), {key(one): one for one in objects}, put, remove)
 
-    return TableEntry(decode, put, remove, replace=replace_known, key=key, forget=forget)
+    return TableEntry(decode, put, remove, replace=replace_known, key=key)
 
 
 def named(
@@ -113,17 +93,15 @@ def named(
     *,
     key: Callable[[T], str],
     known: Callable[[], Iterable[str]],
-    forget: Callable[[], object] = do_nothing,
 ) -> TableEntry[T]:
     """The same for objects without a namespace, which the consumer knows by name."""
-
-    def replace_known(objects: list[T]) -> None:
-        replace_all(known(), {key(one): one for one in objects}, put, remove)
-
-    def remove_key(gone: Key) -> None:
-        remove(gone.name)
-
-    return TableEntry(decode, put, remove_key, replace=replace_known, key=key, forget=forget)
+    return keyed(
+        decode,
+        put,
+        lambda gone: remove(gone.name),
+        key=lambda one: Key("", key(one)),
+        known=lambda: [Key("", name) for name in known()],
+    )
 
 
 def replace_all(

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -67,7 +67,7 @@ class Publisher:
         resource = Resource(
             "resourceslices", _COLLECTION, fields=f"spec.nodeName={node},spec.driver={DRIVER}"
         )
-        entry = TableEntry(_decode, self.upsert, self.delete, replace=self.replace)
+        entry = TableEntry(_decode, self.upsert, self.delete, begin=self.begin)
         self._reflector = Reflector(client, resource, entry)
         self.published = False  # whether the API server has what is desired
 
@@ -94,10 +94,8 @@ class Publisher:
 
     # what the reflector calls
 
-    def replace(self, objects: Iterable[Document]) -> None:
-        self.current = {}
-        for one in objects:
-            self._put(one)
+    def begin(self) -> None:
+        self.current.clear()
         self._changed.set()
 
     def upsert(self, one: Document) -> None:
