@@ -76,7 +76,6 @@ def command(
 
     async def serve_files() -> int:
         board, described = Board(called(*sources)), DescribedCluster(found, others=True)
-        described.dra.log_class_errors()
         show_objects(board, found)
 
         used = decides_by.among(described.config_maps)
@@ -85,6 +84,7 @@ def command(
             return used
 
         explain = explainer(described.offers_for(used.policy.fallback), policy)
+        described.dra.log_class_errors()
         async with serve_dashboard(None, board, explain, Address(address, port), names=names) as url:
             echo([f"{url}  shows {called(*sources)}; ^C ends it"])
             await asyncio.Event().wait()

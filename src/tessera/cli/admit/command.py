@@ -187,11 +187,12 @@ def _offers_in(files: tuple[str, ...], decides_by: PolicySource) -> tuple[Offers
             raise InvalidInput(f"{called(file)}: no nodes")
         found += some
     described = DescribedCluster(found)
-    if not described.offers.nodes:
+    if not described.nodes:
         raise InvalidInput(f"{called(*files)}: no nodes")
-    warn_of_classes(described.dra.class_errors)
     used = decides_by.among(described.config_maps)
-    return described.offers_for(used.policy.fallback), controller_in(described.leases), used
+    offers = described.offers_for(used.policy.fallback)
+    warn_of_classes(described.dra.class_errors)
+    return offers, controller_in(described.leases), used
 
 
 def _put_from(given: _Given, offers: Offers, namespace: str) -> None:

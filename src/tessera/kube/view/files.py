@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
@@ -26,12 +26,14 @@ from tessera.kube.watch.resource import (
     NODES,
     RESOURCE_QUOTAS,
     UNFINISHED_PODS,
+    Resource,
 )
 from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 
 if TYPE_CHECKING:
     from tessera.core.admission.view.pods import ViewedPod
+    from tessera.core.kubernetes.node import Node
 
     _Pods = list[tuple[str, ViewedPod]] | None
 
@@ -51,26 +53,36 @@ class DescribedCluster:
 
         Any other kind is refused, or passed over with `others`.
         """
-        self.offers = offers = Offers()  # what decisions read, without the pods
+        self.nodes: list[Node] = []
         self.dra = DraObjects()
         self.leases: list[bytes] = []  # not decoded: one of them may be the controller's
         self.config_maps: list[bytes] = []  # not decoded: one of them may be the webhook's
         self._pods: list[FileObject] = []  # not decoded: read where it matters what is free
+        self._spaces: dict[Resource, list[Any]] = {NAMESPACES: [], RESOURCE_QUOTAS: []}
+        spaces = spaces_table(Offers())
         table: Table = {
-            NODES: TableEntry(lambda raw: node_of(decode_node(raw), keep), offers.put),
-            **spaces_table(offers),
+            NODES: TableEntry(lambda raw: node_of(decode_node(raw), keep), self.nodes.append),
+            **{kind: TableEntry(spaces[kind].decode, found.append) for kind, found in self._spaces.items()},
             **self.dra.table(),
             LEASES: TableEntry(bytes, self.leases.append),
             CONFIG_MAPS: TableEntry(bytes, self.config_maps.append),
         }
         take_files(self._without_pods(found, others=others), table, titles=True)
+
+    def put_into(self, offers: Offers) -> None:
+        """Put all but the pods into offers, in place of what they have."""
+        offers.replace(self.nodes)
+        for resource, entry in spaces_table(offers).items():
+            entry.take_all(self._spaces[resource])
         put_served(offers, self.dra)
 
     def offers_for(self, policy: FallbackPolicy) -> Offers:
         """What decisions by a policy read: with the pods, where decisions may go by what is free."""
+        offers = Offers()
+        self.put_into(offers)
         if policy.full_enabled:
-            put_pods(self.offers, self.pods(), policy.transient_taints)
-        return self.offers
+            put_pods(offers, self.pods(), policy.transient_taints)
+        return offers
 
     def pods(self) -> "_Pods":
         """The pods in files; None: there are none, so that the files do not say what is free."""
@@ -134,7 +146,7 @@ class FileView:
         self._use(*described)
         self.reloads += 1
         self.last_error = ""
-        _log.info("%d nodes read again", len(described[0].offers.nodes))
+        _log.info("%d nodes read again", len(described[0].nodes))
 
     def configure(self, policy: FallbackPolicy) -> None:
         """Know what is free where it matters, by the pods in the files."""
@@ -167,14 +179,9 @@ class FileView:
         return described, None if self._transient is None else described.pods()
 
     def _use(self, described: DescribedCluster, pods: "_Pods") -> None:
-        offers, fresh = self.offers, described.offers
-        offers.replace(fresh.nodes.values())
-        spaces = spaces_table(offers)
-        spaces[NAMESPACES].take_all([*fresh.namespaces.values()])
-        spaces[RESOURCE_QUOTAS].take_all([quota for some in fresh.quotas.values() for quota in some])
-        offers.put_classes(fresh.classes, fresh.class_names)
+        described.put_into(self.offers)
         described.dra.log_class_errors()
-        put_pods(offers, pods, self._transient or (), self._clock.now())
+        put_pods(self.offers, pods, self._transient or (), self._clock.now())
 
 
 def put_pods(offers: Offers, pods: "_Pods", transient: tuple[str, ...], now: float = 0.0) -> None:
