@@ -15,6 +15,7 @@ from tessera.cli.common.options import Listen, log_options, option, together
 from tessera.cli.common.output import Output, echo, headed, no_headers_option, output_option, print_document
 from tessera.core.errors import InvalidInput, TesseraError, of_system
 from tessera.kube.rest.client import Client
+from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.pem import certificates_in, leads_to
 from tessera.serving.address import Address
 from tessera.serving.ending import Signalled, until_signalled
@@ -263,4 +264,4 @@ async def _introduce(store: KubeStore) -> str:
 def _date(seconds: float) -> str:
     if not 0 <= seconds < 253402300800:  # year 10000
         return "-"
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    return moment(seconds)

@@ -59,7 +59,7 @@ def test_what_is_left_as_it_is(why: str, cards: list[CardSupply], past: Past, li
 def test_no_more_than_is_expected() -> None:
     """One device that was always in use keeps one place, not every card."""
     cards = [card(number, *[P1] * 7) for number in range(4)]
-    always = {str(P1): (7.0, 49.0), str(P7): (1.0, 1.0, 0.1)}
+    always = {str(P1): (7.0, 49.0, 0.0), str(P7): (1.0, 1.0, 0.1)}
     assert cut([*cards, card(5, P7, held=1)], Past(NOW, always)) == []
     assert cut([*cards, card(5, P2, P2, P2)], Past(NOW, always)) == ["7g.80gb ×1"]
 

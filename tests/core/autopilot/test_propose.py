@@ -86,7 +86,7 @@ def test_what_demand_has_been_is_worth_more_than_one_pod() -> None:
     busy = [card(number, *[P1] * 7, held=7) for number in range(8)]
     here = card(9, P4, P3, held=1)  # the 4g is idle for the moment
     idle = replace(here, held=here.layout.instances[1:])
-    day = {str(P4): (3.0, 12.0), str(P1): (56.0, 3136.0), str(P3): (1.0, 1.0)}
+    day = {str(P4): (3.0, 12.0, 0.0), str(P1): (56.0, 3136.0, 0.0), str(P3): (1.0, 1.0, 0.0)}
     proposal = propose([want(P1, 99.0)], [*busy, idle], Past(99.0, day), Limits(), 100.0)
     assert whys(proposal) == [(P1, 1, Why.NOT_WORTH_IT)]
     many = propose([want(P1, 99.0)] * 16, [*busy, idle], Past(99.0, day), Limits(), 100.0)
@@ -98,7 +98,7 @@ def test_the_last_place_is_kept_for_half_an_hour() -> None:
     busy = [card(number, *[P1] * 7, held=7) for number in range(4)]
     places = [card(number, P4, P3, held=0) for number in (8, 9)]
     last = [replace(one, held=one.layout.instances[1:]) for one in places]  # the 3g is in use
-    day = {str(P4): (0.6, 0.7), str(P1): (28.0, 784.0), str(P3): (1.0, 1.0)}
+    day = {str(P4): (0.6, 0.7, 0.0), str(P1): (28.0, 784.0, 0.0), str(P3): (1.0, 1.0, 0.0)}
 
     def served(since: float, cards: list[CardSupply], levels: Levels = day) -> int:
         wants = [want(P1, since)] * 4
@@ -108,7 +108,7 @@ def test_the_last_place_is_kept_for_half_an_hour() -> None:
     assert served(1900.0, last) == 4
     assert served(1900.0, last[:1]) == 0
     assert served(100.0, last[:1]) == 4, "who has waited for half an hour gets it"
-    little = {**day, str(P4): (0.4, 0.7), str(P3): (0.4, 0.7)}
+    little = {**day, str(P4): (0.4, 0.7, 0.0), str(P3): (0.4, 0.7, 0.0)}
     assert served(1900.0, last[:1], little) == 4, "larger ones are hardly wanted"
 
 
@@ -143,7 +143,7 @@ def test_the_budget_holds() -> None:
 
 def test_a_flood_of_one_namespace() -> None:
     """A namespace counts with its part alone: the others' wants are served in turns with it, and it does not shape what is expected."""
-    levels = {str(P4): (0.0, 0.0)}
+    levels = {str(P4): (0.0, 0.0, 0.0)}
     cards = [card(number, *[P1] * 7) for number in range(4)]
     flood = [Want(P4, "flood", 0.0, number=100_000)]
     wants = [*flood, Want(P4, "team", 50.0)]
@@ -156,7 +156,13 @@ def test_a_flood_of_one_namespace() -> None:
 
 def test_what_others_wrote_into_the_memory() -> None:
     """Numbers that cannot be right are forgotten."""
-    broken = {str(P4): (float("nan"), 1.0), str(P1): (1e300, 1e300), str(P2): (1.0,), "x": (5.0, 1.0)}
+    broken = {
+        str(P4): (float("nan"), 1.0, 0.0),
+        str(P1): (1e300, 1e300, 0.0),
+        str(P2): (1.0,),
+        "x": (5.0, 1.0, 0.0),
+        "y": (5.0, 25.0),
+    }
     past = propose([want(P4)], [card(0, *[P1] * 7)], Past(0.0, broken), Limits(), 100.0).past
     assert {name: round(level[0], 3) for name, level in past.levels.items()} == {str(P1): 0.0, str(P4): 0.002}
 
@@ -335,7 +341,7 @@ def test_why_a_pod_that_wants_several_gets_none(
 def test_a_weightier_pod_is_not_refused_with_a_lighter_one() -> None:
     """What is not worth it for a pod that fell back may be worth it for one that waits and comes after it."""
     fell_back, waits = replace(pod(P7, 2), kind=Kind.FELL_BACK), replace(pod(P7, 2), since=1.0)
-    past = Past(99.0, {str(P1): (10.0, 110.0)})
+    past = Past(99.0, {str(P1): (10.0, 110.0, 0.0)})
     proposal = propose([fell_back, waits], node("a", SMALL, SMALL), past, Limits(), 100.0)
     assert (len(proposal.recuts), whys(proposal)) == (2, [(P7, 2, Why.NO_NODE)])
     alone = propose([fell_back], node("a", SMALL, SMALL), past, Limits(), 100.0)
@@ -368,7 +374,7 @@ def test_many_priorities_take_few_walks(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_mig_manager_cuts_stays() -> None:
     """mig-manager cuts a card again only once all of it is idle: no card goes for one young pod, where large devices have been wanted."""
     busy = [card(number, *[P1] * 7, held=7, way=Way.MIG_MANAGER) for number in range(4)]
-    day = {str(P4): (2.0, 5.0), str(P3): (2.0, 5.0), str(P1): (24.0, 577.0)}
+    day = {str(P4): (2.0, 5.0, 0.0), str(P3): (2.0, 5.0, 0.0), str(P1): (24.0, 577.0, 0.0)}
     idle = card(9, P4, P3, way=Way.MIG_MANAGER)
     proposal = propose([want(P1, 99.0)], [*busy, idle], Past(99.0, day), Limits(), 100.0)
     assert (proposal.recuts, whys(proposal)) == ((), [(P1, 1, Why.NOT_WORTH_IT)])
@@ -389,7 +395,7 @@ def test_nothing_is_cut_for_pods_that_cannot_go_there() -> None:
     """The rest of a re-cut card is not cut for pods that wait for other nodes: the next small pod would have it re-cut again, and so on."""
     here = replace(card(0, P4, P3), queues=frozenset({1}))
     elsewhere = [Want(P4, "team", 0.0, queue=2), Want(P3, "team", 0.0, queue=2)] * 4
-    day = {str(P1): (1.0, 2.0), str(P3): (4.0, 20.0, 4.0), str(P4): (4.0, 20.0, 4.0)}
+    day = {str(P1): (1.0, 2.0, 0.0), str(P3): (4.0, 20.0, 4.0), str(P4): (4.0, 20.0, 4.0)}
     small = Want(P1, "team", 0.0, queue=1)
     [recut] = propose([*elsewhere, small], [here], Past(99.0, day), Limits(), 100.0).recuts
     assert recut.after.counts == {P1: 7}

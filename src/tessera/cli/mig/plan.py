@@ -1,9 +1,9 @@
 """`tessera mig plan`: how to cut cards for a demand."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -39,6 +39,7 @@ from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.protocol import yaml
 from tessera.protocol.configuration.schema import shown
+from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.entries import counts_of, looks_like_counts, read_counts
 from tessera.protocol.mig.operator import MigManagerConfig, config_in
@@ -234,8 +235,7 @@ def _pending(
     inventory = pending_inventory(LabelSelector.parse(selector))
     inventory.mig_manager = configs
     read_inventory(inventory, cluster, sources)
-    earliest = datetime.now(UTC) - timedelta(seconds=since)
-    pending = Pending(inventory, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    pending = Pending(inventory, moment(time.time() - since))
     warn(*pending.words())
     return pending
 

@@ -1,7 +1,6 @@
 """The status of a MigLayout: counts, conditions, the reasons of some nodes; and when it is worth a write."""
 
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime
 from enum import IntEnum
 from heapq import nsmallest
 from math import inf
@@ -10,6 +9,7 @@ from typing import Any, Final
 from tessera.controller.layouts.auto.decisions import decisions, numbers
 from tessera.controller.layouts.plan import LayoutPlan, State
 from tessera.core.text import number_of, shortened
+from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.autopilot import AutopilotStatus
 from tessera.protocol.mig.miglayout import MigLayout
 
@@ -173,12 +173,11 @@ def _condition(
     plan: LayoutPlan, type_: str, holds: bool, reason: str, message: str, now: float
 ) -> dict[str, Any]:
     status, before = "True" if holds else "False", plan.layout.condition(type_)
-    since = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "type": type_,
         "status": status,
         "reason": reason,
         "message": shortened(message, _LONGEST_MESSAGE),
         "observedGeneration": plan.layout.metadata.generation,
-        "lastTransitionTime": before.last_transition_time if before.status == status else since,
+        "lastTransitionTime": before.last_transition_time if before.status == status else moment(now),
     }

@@ -67,8 +67,8 @@ def lacking(level: Level, count: float, *, for_long: bool = False) -> float:
 
 def _sound(level: tuple[float, ...] | None) -> Level | None:
     """What was kept of a profile, if it can be right: a status can be edited."""
-    if level is None or len(level) not in (2, 3) or not all(map(isfinite, level)):
+    if level is None or len(level) != 3 or not all(map(isfinite, level)):
         return None
-    mean, square, waited = (*level, 0.0)[:3]
+    mean, square, waited = level
     sound = 0 <= mean <= _LARGEST and square >= mean * mean * 0.999 and 0 <= waited <= _LARGEST
     return (mean, square, waited) if sound else None

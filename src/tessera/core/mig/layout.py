@@ -206,6 +206,19 @@ class LayoutEntry:
         return not self.device_filter or not {*self.device_filter}.isdisjoint(product.pci_ids)
 
 
+def count_devices(entries: Iterable[LayoutEntry], cards: int) -> Counter[str]:
+    """The MIG devices that entries make on a node of so many cards, by resource.
+
+    Entries for some kinds of cards are left out: which of the node's cards these are is not known.
+    """
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        if entry.mig_enabled and not entry.device_filter:
+            for wish in entry.wishes:
+                counts[wish.profile.resource] += cards if entry.cards is None else len(entry.cards)
+    return counts
+
+
 def resolve(
     entries: Sequence[LayoutEntry], cards: Sequence[Product], present: Sequence[Sequence[Instance]] = ()
 ) -> NodeLayout:

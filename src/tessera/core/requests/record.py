@@ -5,9 +5,9 @@ A pod whose GPU request fallback replaced carries two annotations:
     gpu-webhook.k8s.io/fallback: 3g.30gb->2g.20gb,2g.20gb->1g.10gb       what became of what, in container order
     gpu-webhook.k8s.io/asked: {"main":{"nvidia.com/mig-3g.30gb":"1"}}     its GPU requests as they came, by container
 
-Pods of older versions carry the first one alone. It is ambiguous where several profiles became the same one: then the
-largest counts, since it can do the others' work. A pod's author can write both annotations. So `asked` counts for a container only
-where it agrees with the record and with the number of devices that the container has now.
+A pod whose requests are too long for an annotation carries the first one alone. That one is ambiguous where several profiles
+became the same one: then the largest counts, since it can do the others' work. A pod's author can write both annotations.
+So `asked` counts for a container only where it agrees with the record and with the number of devices that the container has now.
 """
 
 import re

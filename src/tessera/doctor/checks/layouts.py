@@ -7,7 +7,7 @@ from typing import Final
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.kubernetes.resources import is_share
-from tessera.core.mig.layout import NodeLayout, Strategy
+from tessera.core.mig.layout import NodeLayout, Strategy, count_devices
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.core.text import age, counts_in_words
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
@@ -131,14 +131,9 @@ def _wanted(gpus: GpuNode) -> Mapping[str, int] | None:
     entries = mig.read(gpus.layout or "", mig.RUNAI_CONFIG).select()
     if gpus.strategy is not Strategy.MIXED or any(entry.device_filter for entry in entries):
         return None
-    counted: Counter[str] = Counter()
-    for entry in entries:
-        cards = gpus.cards if entry.cards is None else len(entry.cards)
-        if cards is None:
-            return None
-        for wish in entry.wishes:
-            counted[wish.profile.resource] += cards
-    return dict(counted)
+    if gpus.cards is None and any(entry.cards is None for entry in entries):
+        return None
+    return dict(count_devices(entries, gpus.cards or 0))
 
 
 def is_served_unseen(node: Node, seen: Observations) -> bool:

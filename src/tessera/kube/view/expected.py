@@ -4,7 +4,6 @@ A replica that has just started knows no past. While a device plugin or a kubele
 devices that are back in a moment; its labels and its layout still do.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -88,7 +87,7 @@ def _laid_out(raw: NodeIn) -> Mapping[str, int]:
 
 @lru_cache(maxsize=64)  # many nodes are cut alike, and some milliseconds go into each
 def _resources(node: "GpuNode") -> Mapping[str, int]:
-    from tessera.core.mig.layout import Strategy
+    from tessera.core.mig.layout import Strategy, count_devices
     from tessera.protocol.mig import documents
     from tessera.protocol.mig.nodes import present_layout
 
@@ -101,13 +100,7 @@ def _resources(node: "GpuNode") -> Mapping[str, int]:
     except InvalidInput:
         return {}
     # product or number of cards are not known: what the layout names is counted, on one card where it says "all"
-    counts: Counter[str] = Counter()
-    for entry in entries:
-        if entry.mig_enabled and not entry.device_filter:
-            cards = (node.cards or 1) if entry.cards is None else len(entry.cards)
-            for wish in entry.wishes:
-                counts[wish.profile.resource] += cards
-    return counts
+    return count_devices(entries, node.cards or 1)
 
 
 def _number(text: str) -> int:

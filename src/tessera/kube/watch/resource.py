@@ -49,7 +49,7 @@ class Resource:
 
 NODES: Final = Resource("nodes", path_of("v1", "nodes"), kind="Node")
 NAMESPACES: Final = Resource("namespaces", path_of("v1", "namespaces"), kind="Namespace")
-# who may not read them (an installation before quotas were respected) goes on without
+# a webhook without the right to read them goes on without them
 RESOURCE_QUOTAS: Final = Resource(
     "resourcequotas", path_of("v1", "resourcequotas"), optional=True, kind="ResourceQuota"
 )

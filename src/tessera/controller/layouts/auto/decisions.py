@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Protocol
 
@@ -15,7 +14,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import profile_counts
 from tessera.core.text import counts_in_words, number_of, shortened
 from tessera.inventory.known import known_layout
-from tessera.protocol.kubernetes.objects import seconds
+from tessera.protocol.kubernetes.objects import moment, seconds
 from tessera.protocol.mig.autopilot import (
     DRY_RUN,
     GONE,
@@ -232,7 +231,7 @@ def _newest(rows: Sequence[HistoryRow]) -> list[HistoryRow]:
 
 def _row(one: Recut, now: float, result: str) -> HistoryRow:
     return HistoryRow(
-        datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        moment(now),
         one.node,
         one.number,
         one.before.words,
