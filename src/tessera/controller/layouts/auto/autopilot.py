@@ -9,9 +9,8 @@ from typing import Final
 
 from msgspec import structs
 
-from tessera.controller.failures import words
 from tessera.controller.layouts.auto import decisions as told_by
-from tessera.controller.layouts.auto.deciding import Look, Question, rollouts_of
+from tessera.controller.layouts.auto.deciding import Look, Question, Undecided, rollouts_of
 from tessera.controller.layouts.auto.decisions import Rollouts
 from tessera.controller.layouts.auto.memory import MOST_CUTS, Memory, lately, refunded, refunded_text
 from tessera.controller.layouts.auto.standing import standing
@@ -22,7 +21,6 @@ from tessera.inventory.demand.wants import Situation
 from tessera.protocol.mig.autopilot import AutopilotStatus, read_past, write_past
 from tessera.protocol.mig.miglayout import MigLayout
 
-_NOTHING: Final = ". Nothing is re-cut."  # how a summary ends where nothing could be decided
 _NO_SLOT: Final = "other nodes are being changed (rollout.maxUnavailable)"
 
 
@@ -31,14 +29,19 @@ class Autopilot:
 
     def __init__(self) -> None:
         self.looks: dict[str, Look] = {}  # by the MigLayout's UID
-        self.missing = ""  # why it is not known what pods wait for
-        self.halted = ""  # why nothing is decided although it is: a sentence
+        self._undecided: Undecided | None = None  # of all MigLayouts
         self._memory = Memory()
 
     def reset(self) -> None:
         """Forget everything: another process may have led since. What counts is in the status."""
         self.looks.clear()
         self._memory.clear()
+
+    def put_undecided(self, undecided: Undecided | None) -> None:
+        """From now on nothing is decided, for this reason; None: it is again."""
+        self._undecided = undecided
+        if undecided is not None:
+            self.looks.clear()
 
     def knows(self, layouts: Iterable[MigLayout]) -> bool:
         """Whether these were looked at as they are."""
@@ -136,7 +139,10 @@ class Autopilot:
             _ = layout.spec.autopilot.limits
         except InvalidInput as error:
             plan.error = plan.error or f"spec.autopilot: {error}"
-        why = self._undecided(layout) or ("" if look else _stopped_before(layout))
+        undecided = self._why_undecided(layout)
+        if undecided is None and look is None:  # what the status said before stands as long
+            undecided = Undecided.said_in(layout.autopilot.summary)
+        why = undecided.reason if undecided else ""
         plan.stopped = plan.error or _stopped(layout, now) or why[:1].lower() + why[1:]
         under_way = rollouts_of(layout, kept)
         # a slot without a rollout may be that of one that an earlier leader still begins: first it is given back
@@ -164,11 +170,10 @@ class Autopilot:
         look, dry_run = self.looks.get(layout.uid), layout.spec.autopilot.dry_run
         if look is None or look.error is not None or not look.is_of(layout):
             text = refunded_text(before.past, ended)
-            undecided = structs.replace(before, dry_run=dry_run, history=history, past=text)
-            if why := self._undecided(layout):
-                text = f"{why}{_NOTHING}"
-                return structs.replace(undecided, summary=text, recuts=[], refusals=[])
-            return undecided
+            stands = structs.replace(before, dry_run=dry_run, history=history, past=text)
+            if undecided := self._why_undecided(layout):
+                return structs.replace(stands, summary=undecided.summary, recuts=[], refusals=[])
+            return stands
         begun = [one for name in plan.begin for one in plan.recuts[name]]
         past = refunded(self._memory.of(layout, now), ended)
         if begun:
@@ -192,23 +197,17 @@ class Autopilot:
             write_past(past),
         )
 
-    def _undecided(self, layout: MigLayout) -> str:
-        """Why nothing is decided for a MigLayout: a sentence; empty where something is, or soon will be."""
+    def _why_undecided(self, layout: MigLayout) -> Undecided | None:
+        """Why nothing is decided for a MigLayout; None where something is, or soon will be."""
         look = self.looks.get(layout.uid)
         if look is not None and look.error is not None:
-            return f"The autopilot cannot decide: {words(look.error)}"
-        return self.halted or (self.missing and f"What pods wait for is not known: {self.missing}")
+            return Undecided.by(look.error)
+        return self._undecided
 
     def written(self, plan: LayoutPlan) -> None:
         """A status was written: what begins with it is begun, and the next look decides about the rest."""
         if (look := self.looks.get(plan.layout.uid)) is not None and plan.begin:
             look.begun.update(plan.begin)
-
-
-def _stopped_before(layout: MigLayout) -> str:
-    """Why nothing could be decided when the status was written, for who knows no better yet: its summary stands as long."""
-    said = layout.autopilot.summary
-    return said.removesuffix(_NOTHING) if said.endswith(_NOTHING) else ""
 
 
 def _stopped(layout: MigLayout, now: float) -> str:

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 
+from tessera.controller.failures import words
 from tessera.controller.layouts.auto.limits import careful
 from tessera.controller.layouts.auto.memory import stored_cuts
 from tessera.controller.layouts.plan import SeenNode, owners
@@ -15,8 +16,30 @@ from tessera.core.text import first_of
 from tessera.inventory.demand.wants import Situation
 from tessera.protocol.mig.miglayout import MigLayout
 
+_NOTHING: Final = ". Nothing is re-cut."
 _MOST_NAMED: Final = 3  # profiles that are named; more are counted
 _CATCHES_UP: Final = 60.0  # seconds after a re-cut in which what is seen of its node may be out of date
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Nothing is decided, so nothing is re-cut."""
+
+    reason: str  # a sentence without its full stop
+
+    @classmethod
+    def by(cls, error: Exception) -> Self:
+        return cls(f"The autopilot cannot decide: {words(error)}")
+
+    @classmethod
+    def said_in(cls, summary: str) -> Self | None:
+        """What a status says; None where it says something else."""
+        return cls(summary.removesuffix(_NOTHING)) if summary.endswith(_NOTHING) else None
+
+    @property
+    def summary(self) -> str:
+        """The same in a status."""
+        return f"{self.reason}{_NOTHING}"
 
 
 @dataclass(slots=True)

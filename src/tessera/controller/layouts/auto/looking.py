@@ -6,15 +6,16 @@ from functools import partial
 from typing import Final
 
 from tessera.controller.beside import Beside
-from tessera.controller.failures import ReconcilerFailures, words
+from tessera.controller.failures import ReconcilerFailures
 from tessera.controller.layouts.auto.autopilot import Autopilot
-from tessera.controller.layouts.auto.deciding import Look
+from tessera.controller.layouts.auto.deciding import Look, Undecided
 from tessera.controller.layouts.auto.demand import DemandFollower
 from tessera.controller.layouts.auto.memory import is_readable
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.server_time import ServerTime
 from tessera.core.errors import InvalidInput
+from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.operator import MigManagerConfig
@@ -43,8 +44,7 @@ class Looking:
         self._beside = Beside()
         self._demand = DemandFollower(client, self._beside, soonest)
         self._time = ServerTime(client)
-        self._undecided = ""  # why the last look failed: a sentence
-        self._wrong = False  # whether the clock was wrong, as the log has it
+        self._wrong_clock = Once()
 
     def stop(self) -> None:
         """Follow nothing any more."""
@@ -67,16 +67,16 @@ class Looking:
             self.stop()
             pilot.looks.clear()
             return
-        pilot.halted = self._wrong_clock()
-        if not pilot.halted and not self._failures.rests(_WHO):
+        if (wrong := self._by_wrong_clock()) is not None:
+            pilot.put_undecided(wrong)
+        elif not self._failures.rests(_WHO):
+            undecided = None
             with self._failures.survived(_POLICY, _WHO) as tried:
-                await self._look([one for one in ours if one.follows_demand], state, manager, put_off)
-            error = tried.error
-            self._undecided = f"The autopilot cannot decide: {words(error)}" if error is not None else ""
-            pilot.halted = self._wrong_clock()  # that may have taken a while
-        pilot.halted = pilot.halted or self._undecided
-        if pilot.halted or pilot.missing:
-            pilot.looks.clear()
+                auto = [one for one in ours if one.follows_demand]
+                undecided = await self._look(auto, state, manager, put_off)
+            if tried.error is not None:
+                undecided = Undecided.by(tried.error)
+            pilot.put_undecided(self._by_wrong_clock() or undecided)  # a look may have taken a while
 
     async def _look(
         self,
@@ -84,7 +84,7 @@ class Looking:
         state: LayoutState,
         manager: MigManagerConfig | None,
         put_off: Callable[[str], str],
-    ) -> None:
+    ) -> Undecided | None:
         """Look at what pods wait for, and decide. What is decided by is copied first: the watches go on."""
         self._demand.start()
         missing, pilot = self._demand.missing(), self._pilot
@@ -99,8 +99,9 @@ class Looking:
             missing = self._demand.missing()
         if missing:
             pilot.looks.clear()
-        # what was said last stands for a moment
-        pilot.missing = "" if self._demand.is_beginning() else missing
+        if not missing or self._demand.is_beginning():  # then what was said last stands for a moment
+            return None
+        return Undecided(f"What pods wait for is not known: {missing}")
 
     def _complain(self, layouts: Iterable[MigLayout], looks: Mapping[str, Look]) -> None:
         """Of some what an earlier leader remembered cannot be read; for some nothing could be decided."""
@@ -113,13 +114,14 @@ class Looking:
             if error is not None and not isinstance(error, InvalidInput):  # the status has what is invalid
                 self._failures.note(_POLICY, f"MigLayout {one.name}, the autopilot", error)
 
-    def _wrong_clock(self) -> str:
-        """How this machine's clock is wrong: a sentence, and one line in the log. By such a clock budget and cool-down would not hold."""
+    def _by_wrong_clock(self) -> Undecided | None:
+        """Say how this machine's clock is wrong, and log it once. By such a clock budget and cool-down would not hold."""
         wrong = self._time.wrong()
-        if wrong and not self._wrong:
+        if not wrong:
+            if self._wrong_clock.end():
+                log.info("this machine's clock and the API server's agree again")
+            return None
+        if self._wrong_clock.begin("wrong"):  # by how much changes all the time
             self._metrics.failures.add("clock")
             log.warning("the autopilot re-cuts nothing until they agree: %s", wrong)
-        elif self._wrong and not wrong:
-            log.info("this machine's clock and the API server's agree again")
-        self._wrong = bool(wrong)
-        return f"{wrong[0].upper()}{wrong[1:]}" if wrong else ""
+        return Undecided(f"{wrong[0].upper()}{wrong[1:]}")
