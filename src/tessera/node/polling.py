@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.errors import KubeError
-from tessera.kube.failures import Backoff
+from tessera.kube.clock import Clock
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.failures import CONFLICTS, Backoff
 
 TICK: Final = 1.0  # seconds between polls
 
@@ -24,15 +25,19 @@ async def reconciling(
     reconcile: Callable[[], Awaitable[None]],
     failed: Callable[[Exception], object],
     backoff: Backoff,
+    clock: Clock,
 ) -> None:
     """Reconcile whenever `changed` is set, until cancelled; retry a failure after a while."""
+    conflicts = Backoff(*CONFLICTS, jitter=0.0)
     while True:
         await changed.wait()
         changed.clear()
         try:
             await reconcile()
             backoff.reset()
+            conflicts.reset()
         except (KubeError, InvalidInput) as error:
             failed(error)
-            await asyncio.sleep(backoff.next())
+            is_conflict = isinstance(error, ApiError) and error.is_conflict
+            await clock.sleep((conflicts if is_conflict else backoff).next())
             changed.set()

@@ -161,7 +161,9 @@ class NodeLink:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._waiting())
-            tasks.create_task(reconciling(self._pending, self._write, self._failed, Backoff(*_RETRY)))
+            tasks.create_task(
+                reconciling(self._pending, self._write, self._failed, Backoff(*_RETRY), self._client.clock)
+            )
 
     def report(self, report: Report) -> None:
         """From now on the node should have these labels and annotations."""

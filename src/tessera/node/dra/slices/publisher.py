@@ -110,7 +110,8 @@ class Publisher:
 
     async def _keeping(self) -> None:
         await self._reflector.synced()
-        await reconciling(self._changed, self._reconcile, self._failed, Backoff(*self._retry))
+        backoff = Backoff(*self._retry)
+        await reconciling(self._changed, self._reconcile, self._failed, backoff, self._client.clock)
 
     def _failed(self, error: Exception) -> None:
         self._failures.add("publish", "ResourceSlices cannot be written, will try again: %s", error)
@@ -133,6 +134,7 @@ class Publisher:
         self._failures.round_over()
 
     async def _write(self, todo: SlicePlan) -> None:
+        conflict: ApiError | None = None  # another process wrote first: the watch brings what
         for name in todo.delete:
             try:
                 await self._client.delete(_path(name))
@@ -151,7 +153,9 @@ class Publisher:
                     self._changed.set()
                 elif not error.is_conflict:
                     raise
-                continue  # another process wrote first: the watch brings what
+                else:
+                    conflict = error
+                continue
             self._metrics.slice_writes.add("update")
         for document in todo.create:
             try:
@@ -159,8 +163,11 @@ class Publisher:
             except ApiError as error:
                 if not error.is_conflict:
                     raise
+                conflict = error
                 continue
             self._metrics.slice_writes.add("create")
+        if conflict is not None:
+            raise conflict
         log.info(
             "ResourceSlices written: %d new, %d changed, %d removed",
             len(todo.create), len(todo.update), len(todo.delete),
