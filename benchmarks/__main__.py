@@ -28,6 +28,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "startup": "the command's and the server's start",
     "growth": "decision and memory against nodes and containers",
     "tools": "every command, the page and the controller against the number of nodes",
+    "controller": "the controller on a large, full cluster: processor time, memory, watches, a look of the autopilot",
     "planning": "plans against cards and kinds, and the whole command on a large cluster",
     "cards": "real cards on a stand-in driver: a look, a cut of all of them, memory",
     "dra": "the DRA driver: claims prepared and ended, slices, memory",
@@ -38,7 +39,9 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "worth": "how long tasks wait in simulated days, by how pods are admitted",
     "autopilot": "how long tasks wait in simulated days, by who cuts the cards",
 }
-ALONE: Final = frozenset({"autopilot", "cards", "worth"})  # nothing stands beside them: they need no peers
+ALONE: Final = frozenset(
+    {"autopilot", "cards", "controller", "worth"}
+)  # nothing stands beside them: they need no peers
 QUICK_RUNS: Final = ("decision", "https", "view", "startup")
 
 
@@ -58,7 +61,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = arguments.names or (QUICK_RUNS if arguments.quick else list(RUNS))
     if arguments.check and not arguments.names:
-        names = ("instructions", *QUICK_RUNS, "cards", "tools", "autopilot")
+        names = ("instructions", *QUICK_RUNS, "cards", "tools", "controller", "autopilot")
     results = Results(machine=describe(quick=arguments.quick))
     try:
         for _ in measure(names, results, quick=arguments.quick):

@@ -6,6 +6,7 @@ from typing import Final
 from benchmarks import (
     autopilot,
     cards,
+    controller,
     decision,
     dra,
     free,
@@ -99,6 +100,8 @@ AIMS: Final = (
     Aim("2,000 pod events a second, percent of a core", Measure(free.RUN, free.stormy(), free.CPU, TESSERA), at_most=25),
     Aim("a decision by what is free, by one by what is offered, nothing remembered", Measure(free.RUN, free.held(), free.UNCACHED, free.FULL, free.MISSING), at_most=2),
     Aim("the longest event while 10,000 pods wait, with a look at what is free, ms", Measure(free.RUN, free.held(free.WAITING), free.WORST, TESSERA), at_most=20),
+    Aim("watches that the controller has open, all reconcilers, mode Auto", Measure(controller.RUN, controller.case(), controller.OPEN, TESSERA), at_most=11),
+    Aim("one look of the autopilot at 4,000 nodes, 1,000 re-cuts an hour, s of processor time", Measure(controller.RUN, controller.case(), controller.LOOK, TESSERA), at_most=3),
     Aim("`tessera mig plan --from-pending`, 40,000 cards, 60,000 pods, seconds", Measure(planning.RUN, planning.COMMAND, planning.SECONDS, TESSERA), at_most=5),
     Aim("the same, MiB", Measure(planning.RUN, planning.COMMAND, planning.PEAK, TESSERA), at_most=300),
     Aim("a look at 8 real cards with 56 slices, ms", Measure(cards.RUN, cards.LOOK, cards.MS, TESSERA), at_most=5),
@@ -152,6 +155,8 @@ GUARDS: Final = (
     Guard(_https(64, https.CPU, USUAL, "40 KB"), 0.3),
     Guard(Measure(cards.RUN, cards.LOOK, cards.CPU, TESSERA, cards.BARE), 0.3),
     Guard(Measure(view.RUN, view.WEBHOOK, view.PEAK, TESSERA), 0.1),
+    Guard(Measure(controller.RUN, controller.case(controller.SMALL), controller.OPEN, TESSERA), 0),
+    Guard(Measure(controller.RUN, controller.case(controller.SMALL), controller.PEAK, TESSERA), 0.1),
     Guard(Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA, startup.PYTHON), 0.3),
     # Simulated time: the same code has the same values.
     *(

@@ -154,7 +154,7 @@ class Stage:
     @contextlib.contextmanager
     def server(self, subject: str, command: Callable[[str, KeyPair], list[str | Path]]) -> Iterator[Server]:
         """A server, on its core, once it is ready."""
-        address = f"127.0.0.1:{_free_port()}"
+        address = f"127.0.0.1:{free_port()}"
         process = Running(on_core(SERVER_CORE, command(address, self.identity)))
         try:
             self._wait_until_ready(process, address)
@@ -213,7 +213,7 @@ def load(
     return report
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that no program listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))

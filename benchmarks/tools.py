@@ -6,11 +6,8 @@ each cluster counts.
 """
 
 import hashlib
-import json
 import math
 import multiprocessing
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,8 +16,9 @@ from typing import Final
 
 from benchmarks import tool_process
 from benchmarks.corpus import varied
-from benchmarks.corpus.documents import encoded
-from benchmarks.processes import FOLDER, Running, Unavailable
+from benchmarks.corpus.documents import encoded, write_list
+from benchmarks.corpus.serving import served
+from benchmarks.processes import FOLDER, Unavailable
 from benchmarks.results import Results
 from benchmarks.stage import Stage
 from benchmarks.tool_cases import COMMANDS, SERVERS, Case
@@ -104,8 +102,8 @@ def _spent(
     """What one row takes on one cluster, in a new process."""
     with ExitStack() as stack:
         if row == "controller":  # it writes: each time it finds a cluster that it has not seen
-            small = small | {"kubeconfig": stack.enter_context(_served(small["bridged"]))}
-            large = large | {"kubeconfig": stack.enter_context(_served(large["bridged"]))}
+            small = small | {"kubeconfig": stack.enter_context(served(small["bridged"])).kubeconfig}
+            large = large | {"kubeconfig": stack.enter_context(served(large["bridged"])).kubeconfig}
         receiving, sending = context.Pipe(duplex=False)
         process = context.Process(target=tool_process.measure, args=(row, small, large, sending))
         process.start()
@@ -132,15 +130,13 @@ def _cluster(nodes: int) -> Iterator[Places]:
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
         for name, objects in _objects(nodes):
-            files[name].write_bytes(
-                b'{"apiVersion":"v1","kind":"List","items":[' + b",".join(objects) + b"]}"
-            )
+            write_list(files[name], objects)
         done.touch()
     places = {name: str(file) for name, file in files.items()}
-    with _served(*(places[name] for name in ("nodes", "pods", "claims", "installation"))) as kubeconfig:
+    with served(*(places[name] for name in ("nodes", "pods", "claims", "installation"))) as cluster:
         yield {
             **places,
-            "kubeconfig": kubeconfig,
+            "kubeconfig": cluster.kubeconfig,
             "node": varied.node_name(0),
             "waits": varied.WAITS,
             "layout": varied.LAYOUT,
@@ -168,27 +164,6 @@ def _objects(nodes: int) -> Iterator[tuple[str, list[bytes]]]:
     yield "pod", parts["pods"][varied.PODS - 1 : varied.PODS]
     yield "installation", [encoded(one) for one in varied.installation(nodes)]
     yield "bridged", [encoded(one) for one in varied.bridged(nodes)]
-
-
-@contextmanager
-def _served(*files: str) -> Iterator[str]:
-    """A kubeconfig for an API server with the objects of some files."""
-    process = Running([sys.executable, "-m", "benchmarks.corpus.serving", *files])
-    try:
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "bench", "cluster": {"server": process.line()}}],
-            "users": [{"name": "bench", "user": {}}],
-            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-            "current-context": "bench",
-        }
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(document, file)
-            file.flush()
-            yield file.name
-    finally:
-        process.stop()
 
 
 def _edition() -> str:

@@ -8,7 +8,7 @@ What does not grow with the nodes: 40 namespaces, and some 240 kinds of pods. A 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -69,27 +69,32 @@ def cluster(nodes: int) -> Iterator[Document]:
         yield _device_class(f"tessera-{profile.replace('.', '-')}", MIG_PREFIX + profile)
     yield _device_class(GENERAL_CLASS)
     for number in range(_NAMESPACES):
-        yield _object("v1", "Namespace", _space(number))
+        yield object_named("v1", "Namespace", namespace_of(number))
         if number % 4 == 0:
             hard = {f"requests.{MIG_PREFIX}{profile}": str(1000 * nodes) for profile in _PROFILES}
             used = {name: str(nodes) for name in hard}
-            yield _object(
-                "v1", "ResourceQuota", "gpus", _space(number), spec={"hard": hard}, status={"used": used}
+            yield object_named(
+                "v1",
+                "ResourceQuota",
+                "gpus",
+                namespace_of(number),
+                spec={"hard": hard},
+                status={"used": used},
             )
     for number in range(nodes):
         yield node(number)
-        if _has_dra(number):
+        if has_dra(number):
             yield _slice(number)
 
 
 def pods(nodes: int) -> Iterator[Document]:
     """The pods of the nodes, and those that wait."""
     for number in range(nodes):
-        yield _plugin_pod(number)
-        held = _devices(number)
+        yield plugin_pod(number)
+        held = devices_of(number)
         for place in range(PODS - 2):
-            if place < len(held) and _has_dra(number):
-                yield _claiming_pod(number, place)
+            if place < len(held) and has_dra(number):
+                yield claiming_pod(number, place)
             else:
                 yield _running_pod(number, place, held[place][1] if place < len(held) else "")
         yield _waiting_pod(number)
@@ -99,18 +104,20 @@ def claims(nodes: int) -> Iterator[Document]:
     """The claims of the pods on nodes with DRA, and their templates."""
     texts: dict[tuple[str, str], None] = {}
     for number in range(nodes):
-        if _has_dra(number):
-            for place, (device, profile) in enumerate(_devices(number)[: PODS - 2]):
-                yield _claim(number, place, device, profile)
+        if has_dra(number):
+            for place, (device, profile) in enumerate(devices_of(number)[: PODS - 2]):
+                yield claim_holding(number, place, [device], profile)
                 texts[_claiming_space(number, place), _text(number, place)] = None
     for space, text in texts:
-        yield _object(API_VERSION, "ResourceClaimTemplate", template_name(text), space, spec={"spec": {}})
+        yield object_named(
+            API_VERSION, "ResourceClaimTemplate", template_name(text), space, spec={"spec": {}}
+        )
 
 
 def operator() -> Iterator[Document]:
     """What NVIDIA's operator has: which ConfigMap mig-manager reads, and its configurations."""
-    yield _object("nvidia.com/v1", "ClusterPolicy", "cluster-policy", status={"namespace": _OPERATOR})
-    yield _object("v1", "ConfigMap", DEFAULT_CONFIG, _OPERATOR, data={CONFIG_KEY: _configurations()})
+    yield object_named("nvidia.com/v1", "ClusterPolicy", "cluster-policy", status={"namespace": _OPERATOR})
+    yield object_named("v1", "ConfigMap", DEFAULT_CONFIG, _OPERATOR, data={CONFIG_KEY: _configurations()})
 
 
 def installation(nodes: int) -> Iterator[Document]:
@@ -124,9 +131,9 @@ def installation(nodes: int) -> Iterator[Document]:
         "metadata": {"labels": labels},
         "spec": {"containers": [{"name": "plugin", "image": "tessera"}]},
     }
-    plugin = _object("apps/v1", "DaemonSet", "device-plugin", _INSTALLED, labels=labels)
+    plugin = object_named("apps/v1", "DaemonSet", "device-plugin", _INSTALLED, labels=labels)
     yield {**plugin, "spec": {"template": template}, "status": counts}
-    yield _object("v1", "Namespace", _INSTALLED)
+    yield object_named("v1", "Namespace", _INSTALLED)
     yield _mig_layout(nodes)
 
 
@@ -158,7 +165,7 @@ def _mig_layout(nodes: int) -> Document:
         "autopilot": autopilot,
     }
     spec = {"nodeSelector": {"kubernetes.io/os": "linux"}, "mode": "Auto"}
-    return {**_object("tessera.dev/v1alpha1", "MigLayout", LAYOUT, spec=spec), "status": status}
+    return {**object_named("tessera.dev/v1alpha1", "MigLayout", LAYOUT, spec=spec), "status": status}
 
 
 def bridged(nodes: int) -> Iterator[Document]:
@@ -170,13 +177,13 @@ def bridged(nodes: int) -> Iterator[Document]:
     for number in range(nodes):
         for place in range(PODS):
             profile = _wanted(number, place)[(number + place) % 10 == 0]
-            pod = _claiming_pod(number, place)
+            pod = claiming_pod(number, place)
             yield pod
-            yield _claim(number, place, f"device-{place}", profile)
+            yield claim_holding(number, place, [f"device-{place}"], profile)
             texts[pod["metadata"]["namespace"], _text(number, place)] = None
     for at, (space, text) in enumerate(texts):
         if at % 10:
-            template = _object(
+            template = object_named(
                 API_VERSION, "ResourceClaimTemplate", template_name(text), space, spec={"spec": {}}
             )
             template["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "tessera-controller"}
@@ -215,14 +222,14 @@ def node(number: int) -> Document:
     annotations: dict[str, str] = {}
     if kind == _KINDS_OF_NODES - 1:
         allocatable["nvidia.com/gpu"] = str(CARDS)
-    elif _has_operator(number):
+    elif has_operator(number):
         labels |= {
             "nvidia.com/gpu.deploy.mig-manager": "true",
             mig.PARTED_CONFIG: _configuration(_cuts(number)[0]),
         }
-        allocatable |= {resource: str(count) for resource, count in _layout(number).resources().items()}
-    elif not _has_dra(number):
-        layout = _layout(number)
+        allocatable |= {resource: str(count) for resource, count in layout_of(number).resources().items()}
+    elif not has_dra(number):
+        layout = layout_of(number)
         document = mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(layout)})
         annotations[mig.RUNAI_CONFIG] = mig.write(document)
         if number % 48 == 0:  # operators differ in whether they tell what became of a layout
@@ -232,7 +239,7 @@ def node(number: int) -> Document:
     if number % 53 == 7:
         taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
     return {
-        **_object("v1", "Node", name, labels=labels, annotations=annotations),
+        **object_named("v1", "Node", name, labels=labels, annotations=annotations),
         "spec": {"taints": taints, "unschedulable": number % 53 == 7},
         "status": {
             "capacity": allocatable,
@@ -242,11 +249,11 @@ def node(number: int) -> Document:
     }
 
 
-def _has_dra(number: int) -> bool:
+def has_dra(number: int) -> bool:
     return number % _KINDS_OF_NODES in (2, 6, 10)
 
 
-def _has_operator(number: int) -> bool:
+def has_operator(number: int) -> bool:
     return number % _KINDS_OF_NODES in (4, 8)
 
 
@@ -278,16 +285,16 @@ def _card(product: str, cut: tuple[str, ...]) -> CardLayout:
 @cache
 def _cuts(number: int) -> tuple[tuple[str, ...], ...]:
     few = _CUTS[_product(number)]
-    if _has_operator(number):
+    if has_operator(number):
         return (few[number // _KINDS_OF_NODES % len(few)],) * CARDS
     return (few[0],) * CARDS if number == 0 else tuple(random.Random(number).choices(few, k=CARDS))
 
 
-def _layout(number: int) -> NodeLayout:
+def layout_of(number: int) -> NodeLayout:
     return NodeLayout(tuple(_card(_product(number), cut) for cut in _cuts(number)))
 
 
-def _devices(number: int) -> list[tuple[str, str]]:
+def devices_of(number: int) -> list[tuple[str, str]]:
     """The names and profiles of a node's devices; none of a node with whole GPUs."""
     if number % _KINDS_OF_NODES == _KINDS_OF_NODES - 1:
         return []
@@ -304,7 +311,7 @@ def _devices(number: int) -> list[tuple[str, str]]:
 def _device_class(name: str, resource: str = "") -> Document:
     expression = own_expression(resource) if resource else f"device.driver == '{DRIVER}'"
     extended = {"extendedResourceName": resource} if resource else {}
-    return _object(
+    return object_named(
         API_VERSION,
         "DeviceClass",
         name,
@@ -316,30 +323,35 @@ def _slice(number: int) -> Document:
     name = node_name(number)
     devices = [
         {"name": device, "attributes": {"type": {"string": "mig"}, "profile": {"string": profile}, "uuid": {"string": f"MIG-{name}-{device}"}}}
-        for device, profile in _devices(number)
+        for device, profile in devices_of(number)
     ]  # fmt: skip
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
-    return _object(API_VERSION, "ResourceSlice", f"{name}-gpus", spec=spec)
+    return object_named(API_VERSION, "ResourceSlice", f"{name}-gpus", spec=spec)
 
 
-def _claim(number: int, place: int, device: str, profile: str) -> Document:
-    result = {
-        "request": f"gpu-0/{profile.replace('.', '-')}",
-        "driver": DRIVER,
-        "pool": node_name(number),
-        "device": device,
-    }
-    pod, uid = _pod_name(number, place), _uid(number, place)
-    claim = _object(
-        API_VERSION, "ResourceClaim", f"{pod}-claim", _claiming_space(number, place), spec={"devices": {}}
-    )
+def claim_holding(
+    number: int, place: int, devices: Iterable[str], profile: str, namespace: str = ""
+) -> Document:
+    """The claim of a pod on a node, with the devices that it was given."""
+    results = [
+        {
+            "request": f"gpu-0/{profile.replace('.', '-')}",
+            "driver": DRIVER,
+            "pool": node_name(number),
+            "device": device,
+        }
+        for device in devices
+    ]
+    pod, uid = pod_name(number, place), uid_of(number, place)
+    space = namespace or _claiming_space(number, place)
+    claim = object_named(API_VERSION, "ResourceClaim", f"{pod}-claim", space, spec={"devices": {}})
     claim["metadata"] |= {
         "annotations": {"resource.kubernetes.io/pod-claim-name": "tessera-gpu"},
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid, "controller": True}],
     }
     claim["status"] = {
-        "allocation": {"devices": {"results": [result]}},
+        "allocation": {"devices": {"results": results}},
         "reservedFor": [{"resource": "pods", "name": pod, "uid": uid}],
     }
     return claim
@@ -362,20 +374,21 @@ def _text(number: int, place: int) -> str:
 # pods
 
 
-def _space(number: int) -> str:
+def namespace_of(number: int) -> str:
+    """One of the namespaces, again and again in turn."""
     return f"team-{number % _NAMESPACES}"
 
 
 def _claiming_space(number: int, place: int) -> str:
     """Pods with the same alternatives are of one namespace."""
-    return _space((number + place) % 3 * _CLASSES + number % _CLASSES)
+    return namespace_of((number + place) % 3 * _CLASSES + number % _CLASSES)
 
 
-def _pod_name(number: int, place: int) -> str:
+def pod_name(number: int, place: int) -> str:
     return f"trainer-{number}-{place}"
 
 
-def _uid(number: int, place: int) -> str:
+def uid_of(number: int, place: int) -> str:
     return f"{number:08x}-{place:04x}-4000-8000-000000000001"
 
 
@@ -384,25 +397,19 @@ def _running_pod(number: int, place: int, profile: str) -> Document:
     whole = number % _KINDS_OF_NODES == _KINDS_OF_NODES - 1 and place < CARDS
     resource = MIG_PREFIX + profile if profile else "nvidia.com/gpu" if whole else ""
     kind = (number + place) % 5
-    space = _space(kind * len(_PROFILES) + (_PROFILES.index(profile) if profile else 0))
-    uid, home = _uid(number, place), node_name(number)
-    found = _pod(_pod_name(number, place), space, uid, resource, str(1 + kind), home)
+    space = namespace_of(kind * len(_PROFILES) + (_PROFILES.index(profile) if profile else 0))
+    uid, home = uid_of(number, place), node_name(number)
+    found = pod_asking(pod_name(number, place), space, uid, resource, str(1 + kind), home)
     if profile in ("1g.10gb", "1g.18gb") and place % 3 == 0:
         asked = {"1g.10gb": "2g.20gb", "1g.18gb": "2g.35gb"}[profile]
         found["metadata"]["annotations"] = {_RECORD: f"{asked}->{profile}"}
     return found
 
 
-def _claiming_pod(number: int, place: int) -> Document:
-    found = _pod(
-        _pod_name(number, place),
-        _claiming_space(number, place),
-        _uid(number, place),
-        "",
-        "2",
-        node_name(number),
-    )
-    text = _text(number, place)
+def claiming_pod(number: int, place: int, text: str = "", namespace: str = "") -> Document:
+    """A pod on a node whose request became a claim; by default for one of two profiles."""
+    space, text = namespace or _claiming_space(number, place), text or _text(number, place)
+    found = pod_asking(pod_name(number, place), space, uid_of(number, place), "", "2", node_name(number))
     ticket = _TICKETS.ticket(found["metadata"]["namespace"], text)
     found["metadata"]["annotations"] = {ALTERNATIVES_ANNOTATION: text, TICKET_ANNOTATION: ticket}
     found["spec"]["resourceClaims"] = [
@@ -423,12 +430,14 @@ def _waiting_pod(number: int) -> Document:
         {"example.com/team": "none"},
     )[kind % 4]
     cpu = "400" if kind % 10 == 9 else str(4 + kind % 4)
-    name, uid = f"queued-{number}", _uid(number, PODS - 1)
-    return _pod(name, _space(kind), uid, MIG_PREFIX + profile, cpu, "", selector)
+    name, uid = f"queued-{number}", uid_of(number, PODS - 1)
+    return pod_asking(name, namespace_of(kind), uid, MIG_PREFIX + profile, cpu, "", selector)
 
 
-def _plugin_pod(number: int) -> Document:
-    found = _pod(f"device-plugin-{number}", _INSTALLED, _uid(number, PODS), "", "1", node_name(number))
+def plugin_pod(number: int) -> Document:
+    found = pod_asking(
+        f"device-plugin-{number}", _INSTALLED, uid_of(number, PODS), "", "1", node_name(number)
+    )
     found["metadata"]["labels"] = {"app.kubernetes.io/component": "device-plugin"}
     found["metadata"]["ownerReferences"] = [
         {
@@ -442,17 +451,25 @@ def _plugin_pod(number: int) -> Document:
     return found
 
 
-def _pod(
-    name: str, space: str, uid: str, resource: str, cpu: str, home: str, selector: Document | None = None
+def pod_asking(
+    name: str,
+    space: str,
+    uid: str,
+    resource: str,
+    cpu: str,
+    home: str,
+    selector: Document | None = None,
+    number: int = 1,
 ) -> Document:
-    amounts = {"cpu": cpu, "memory": "16Gi", **({resource: "1"} if resource else {})}
+    """A pod that asks for some devices of a resource, and runs on its home, or waits for one."""
+    amounts = {"cpu": cpu, "memory": "16Gi", **({resource: str(number)} if resource else {})}
     waits = {
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "message": f"0 nodes are available: Insufficient {resource}.",
     }
-    found = _object("v1", "Pod", name, space, labels={"app": "trainer"})
+    found = object_named("v1", "Pod", name, space, labels={"app": "trainer"})
     found["metadata"] |= {"uid": uid, "creationTimestamp": "2026-11-15T08:00:00Z"}
     found["spec"] = {
         **({"nodeName": home} if home else {}),
@@ -470,7 +487,7 @@ def _pod(
     return found
 
 
-def _object(version: str, kind: str, name: str, namespace: str = "", *, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **more: object) -> Document:  # fmt: skip
+def object_named(version: str, kind: str, name: str, namespace: str = "", *, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **more: object) -> Document:  # fmt: skip
     metadata: Document = {"name": name, "uid": f"{kind}-{name}", "creationTimestamp": "2026-03-01T10:00:00Z"}
     metadata |= {"namespace": namespace} if namespace else {}
     metadata |= {"labels": labels} if labels else {}
