@@ -25,7 +25,7 @@ from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.resource import Key
 from tessera.protocol import yaml
-from tessera.simulation.control_plane.kinds import KINDS, ResourceType
+from tessera.simulation.control_plane.kinds import KINDS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG, bridged, claim_document
 from tests.cli.test_mig import sessions
@@ -33,7 +33,6 @@ from tests.inventory.objects import MIG_PARTED, OBJECTS, operator_node, pod
 from tests.kube.apiserver import status
 from tests.protocol.dra.samples import class_, device, slice_
 
-RESOURCE_CLAIMS = ResourceType("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
 ROOT = Path(__file__).parents[2]
 SAVED = json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS})
 

@@ -12,10 +12,23 @@ from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import encode_mapping, mapping_of
 from tessera.serving.http.messages import Response
-from tessera.simulation.control_plane.kinds import CONFIG_MAPS, DEVICE_CLASSES, RESOURCE_SLICES, ResourceType
+from tessera.simulation.control_plane.kinds import (
+    CONFIG_MAPS,
+    DEVICE_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from tests.build import GPU, MIG, claim_document
-from tests.inventory.objects import LAYOUT, MIG_PARTED, config_map, node, operator_node, pod, policy
-from tests.inventory.test_operator import POLICIES
+from tests.inventory.objects import (
+    CLUSTER_POLICIES,
+    LAYOUT,
+    MIG_PARTED,
+    config_map,
+    node,
+    operator_node,
+    pod,
+    policy,
+)
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
 SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
@@ -111,7 +124,7 @@ MIXED = {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
 @pytest.fixture
 def operated(served, command):
     """A cluster of NVIDIA's operator; runs `tessera mig` on it."""
-    for kind in (POLICIES, CONFIG_MAPS):
+    for kind in (CLUSTER_POLICIES, CONFIG_MAPS):
         served.server.kinds[kind.prefix, kind.plural] = kind
     served.add(
         operator_node("gpu-0", {"1g.10gb": 56}, "all-1g.10gb"),
@@ -213,8 +226,7 @@ def test_devices_in_use_as_kubelets_tell_it(served, command):
 
 def test_devices_in_use_as_claims_tell_it(served, command):
     """Where DRA hands devices out, the claims name them: those very ones are drawn as in use, and nothing is assumed."""
-    claims = ResourceType("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
-    served.server.kinds[claims.prefix, claims.plural] = claims
+    served.server.kinds[RESOURCE_CLAIMS.prefix, RESOURCE_CLAIMS.plural] = RESOURCE_CLAIMS
     served.add(gpu_node("gpu-0", LAYOUT))
     names = ("gpu-0-mig-2g-20gb-0", "gpu-1-mig-3g-30gb-4")
     devices = [device(name, profile="x") for name in names]
@@ -222,7 +234,7 @@ def test_devices_in_use_as_claims_tell_it(served, command):
     for kind, document, space in (
         (DEVICE_CLASSES, class_("all"), ""),
         (RESOURCE_SLICES, slice_("s", *devices, node="gpu-0"), ""),
-        (claims, claim_document("c", *results, namespace="ml"), "ml"),
+        (RESOURCE_CLAIMS, claim_document("c", *results, namespace="ml"), "ml"),
     ):
         served.call(partial(served.server.store.create, kind, document, space))
     code, out, err = command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig)

@@ -10,12 +10,10 @@ from tessera.dashboard.following import following, show_objects
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
 from tessera.simulation.control_plane import kinds
-from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.store import StatusError
-from tests.inventory.objects import config_map, operator_node, policy
+from tests.inventory.objects import CLUSTER_POLICIES, config_map, operator_node, policy
 from tests.kube.apiserver import MisbehavingApiServer, status
 
-POLICIES = ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 BALANCED = operator_node("n", {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}, "all-balanced")
 
 
@@ -30,13 +28,13 @@ async def followed(
     *objects: dict[str, Any], forbidden: bool = False
 ) -> tuple[MisbehavingApiServer, tuple[int, str, str]]:
     server, board = MisbehavingApiServer(), Board("a test")
-    server.kinds[POLICIES.prefix, POLICIES.plural] = POLICIES
+    server.kinds[CLUSTER_POLICIES.prefix, CLUSTER_POLICIES.plural] = CLUSTER_POLICIES
     no = StatusError(403, "Forbidden", "you may not")
     if forbidden:
         server.intercept = lambda request: status(no) if "clusterpolicies" in request.path else None
     for kind, document in (
         (kinds.NODES, objects[0]),
-        (POLICIES, policy()),
+        (CLUSTER_POLICIES, policy()),
         (kinds.CONFIG_MAPS, config_map()),
     ):
         server.store.create(kind, document, document["metadata"].get("namespace", ""))

@@ -21,8 +21,7 @@ from tests.kube.clock import FakeClock
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 REPLICA_SETS = ResourceType("apps/v1", "replicasets", "ReplicaSet")
 QUOTAS = ResourceType("v1", "resourcequotas", "ResourceQuota")
-CLASSES = ResourceType("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
-CLAIMS = ResourceType("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+CLASSES, CLAIMS = kinds.DEVICE_CLASSES, kinds.RESOURCE_CLAIMS
 _MADE = "2026-11-15T09:00:00Z"
 
 

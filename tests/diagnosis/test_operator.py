@@ -6,11 +6,9 @@ import pytest
 
 from tessera.diagnosis.diagnosis import Diagnosis
 from tessera.simulation.control_plane import kinds
-from tessera.simulation.control_plane.kinds import ResourceType
 from tests.diagnosis.clusters import REPLICA_SETS, pod, refused, why
-from tests.inventory.objects import config_map, operator_node, policy
+from tests.inventory.objects import CLUSTER_POLICIES, config_map, operator_node, policy
 
-POLICIES = ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 ONES = {"1g.10gb": 56}
 DENIED = (
     'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: asked for nvidia.com/mig-4g.40gb: 1, '
@@ -23,7 +21,12 @@ async def asked(
 ) -> Diagnosis:
     maps = [config_map() if config is None else config_map(config)]
     waits = pod("p", {profile: 1}, annotations={"gpu-webhook.k8s.io/fallback-policy": "never"})
-    objects = {kinds.NODES: [node], kinds.PODS: [waits, *pods], POLICIES: [policy()], kinds.CONFIG_MAPS: maps}
+    objects = {
+        kinds.NODES: [node],
+        kinds.PODS: [waits, *pods],
+        CLUSTER_POLICIES: [policy()],
+        kinds.CONFIG_MAPS: maps,
+    }
     return await why("p", objects)
 
 
@@ -89,7 +92,7 @@ async def test_a_node_of_which_it_is_not_known_how_it_is_cut():
 async def test_configurations_that_may_not_be_read():
     """Who may not read the ClusterPolicy is told, beside what that leaves unknown."""
     counts = {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
-    nodes = {kinds.NODES: [operator_node("n", counts, "all-balanced")], kinds.PODS: [pod("p", {"4g.40gb": 1})], POLICIES: [policy()]}  # fmt: skip
+    nodes = {kinds.NODES: [operator_node("n", counts, "all-balanced")], kinds.PODS: [pod("p", {"4g.40gb": 1})], CLUSTER_POLICIES: [policy()]}  # fmt: skip
     found = await why("p", nodes, forbidden=frozenset({"clusterpolicies"}))
     assert found.unseen["mig-manager's configurations"].startswith("the ClusterPolicy cannot be read: ")
     assert "how node n is cut" in found.unseen
@@ -120,7 +123,7 @@ async def test_rejected_pods_in_a_cluster_of_the_operator():
     del objects[REPLICA_SETS][0]["spec"]["template"]["metadata"]["name"]
     nodes = {
         kinds.NODES: [operator_node("n", ONES, "all-1g.10gb")],
-        POLICIES: [policy()],
+        CLUSTER_POLICIES: [policy()],
         kinds.CONFIG_MAPS: [config_map()],
     }
     found = await why(

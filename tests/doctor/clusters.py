@@ -23,10 +23,8 @@ from tests.kube.clock import FakeClock
 
 DAEMON_SETS = ResourceType("apps/v1", "daemonsets", "DaemonSet")
 REPLICA_SETS = ResourceType("apps/v1", "replicasets", "ReplicaSet")
-_RESOURCES = "resource.k8s.io/v1"
-DEVICE_CLASSES = ResourceType(_RESOURCES, "deviceclasses", "DeviceClass", namespaced=False)
-CLAIMS = ResourceType(_RESOURCES, "resourceclaims", "ResourceClaim")
-CLAIM_TEMPLATES = ResourceType(_RESOURCES, "resourceclaimtemplates", "ResourceClaimTemplate")
+DEVICE_CLASSES, CLAIMS = kinds.DEVICE_CLASSES, kinds.RESOURCE_CLAIMS
+CLAIM_TEMPLATES = kinds.RESOURCE_CLAIM_TEMPLATES
 NAMESPACE = "gpu-webhook"
 CONDITION = (
     'object.metadata.?annotations["task.bkbcs.tencent.com/gpu-type"].hasValue() || object.spec.containers.exists(c, '

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from tessera.simulation.control_plane import kinds
-from tessera.simulation.control_plane.kinds import ResourceType
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import Examined, examined, healthy
-from tests.inventory.objects import config_map, operator_node, policy
+from tests.inventory.objects import CLUSTER_POLICIES, config_map, operator_node, policy
 
-POLICIES = ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 ONES = {"1g.10gb": 56}
 
 
@@ -27,7 +25,7 @@ async def looked_at(node: dict[str, Any], *, forbidden: frozenset[str] = frozens
     objects = healthy(authority())
     objects[kinds.NODES].append(node)
     objects[kinds.CONFIG_MAPS].append(config_map())
-    objects[POLICIES] = [policy()]
+    objects[CLUSTER_POLICIES] = [policy()]
     return await examined(objects, now=NOW, forbidden=forbidden)
 
 

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from tessera.simulation.control_plane.kinds import ResourceType
 from tests.build import GPU, MIG, Document, asking_pod, encode_amounts, node_document
 
+CLUSTER_POLICIES = ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 LAYOUT = """\
 version: v1
 mig-configs:

@@ -8,12 +8,11 @@ from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.kube.rest.client import Client
 from tessera.serving.http.messages import Response
-from tessera.simulation.control_plane.kinds import CONFIG_MAPS, NODES, ResourceType
-from tests.inventory.objects import OBJECTS, config_map, operator_node, policy
+from tessera.simulation.control_plane.kinds import CONFIG_MAPS, NODES
+from tests.inventory.objects import CLUSTER_POLICIES, OBJECTS, config_map, operator_node, policy
 from tests.inventory.test_inventory import taken
 from tests.kube.apiserver import MisbehavingApiServer
 
-POLICIES = ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 PATHS = ("/apis/nvidia.com", "/api/v1/namespaces")
 FORBIDDEN = Response(b'{"kind":"Status","reason":"Forbidden","message":"not yours"}', 403)
 
@@ -25,9 +24,9 @@ async def cluster(*nodes, policies=True, maps=()):
         for one in nodes:
             server.store.create(NODES, one, "")
         if policies is not False:
-            server.kinds[POLICIES.prefix, POLICIES.plural] = POLICIES
+            server.kinds[CLUSTER_POLICIES.prefix, CLUSTER_POLICIES.plural] = CLUSTER_POLICIES
         for one in () if isinstance(policies, bool) else policies:
-            server.store.create(POLICIES, one, "")
+            server.store.create(CLUSTER_POLICIES, one, "")
         for one in maps:
             server.store.create(CONFIG_MAPS, one, one["metadata"]["namespace"])
         yield server, client
