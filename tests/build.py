@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tessera.core.admission.policy import Policy
@@ -159,6 +159,29 @@ def claim_document(
         status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
     document = object_of(name, namespace=namespace, status=status, **parts)
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **document}
+
+
+def mig_layout_document(
+    name: str = "inference",
+    conditions: Iterable[tuple[str, str, str, str]] = (),
+    *,
+    at: str = "2026-01-01T00:00:00Z",
+    spec: Any = None,
+    **said: Any,
+) -> Document:
+    """A MigLayout that its controller has looked at, with these conditions: type, status, reason and message."""
+    stated = (dict(zip(("type", "status", "reason", "message"), one, strict=True)) for one in conditions)
+    return {
+        "apiVersion": "tessera.dev/v1alpha1",
+        "kind": "MigLayout",
+        "metadata": {"name": name, "uid": "u1", "generation": 2},
+        "spec": {"nodeSelector": {"pool": "inference"}, **(spec or {})},
+        "status": {
+            "observedGeneration": 2,
+            "conditions": [{**one, "lastTransitionTime": at} for one in stated],
+            **said,
+        },
+    }
 
 
 def pod_document(

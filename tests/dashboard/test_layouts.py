@@ -14,6 +14,7 @@ from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import StatusError
+from tests.build import mig_layout_document
 from tests.dashboard.objects import node
 from tests.kube.apiserver import MisbehavingApiServer, status
 
@@ -29,23 +30,6 @@ RECUT = {
     "cost": 4.0,
     "reason": "2 pods wait",
 }
-
-
-def document(name: str = "inference", conditions: Any = (), spec: Any = None, **said: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "tessera.dev/v1alpha1",
-        "kind": "MigLayout",
-        "metadata": {"name": name, "uid": "u1", "generation": 2},
-        "spec": {"nodeSelector": {"pool": "inference"}, **(spec or {})},
-        "status": {
-            "observedGeneration": 2,
-            "conditions": [
-                {"type": t, "status": s, "reason": r, "message": m, "lastTransitionTime": AT}
-                for t, s, r, m in conditions
-            ],
-            **said,
-        },
-    }
 
 
 def parts(*layouts: dict[str, Any], nodes: tuple[Any, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,13 +72,13 @@ def changing(name: str, phase: Phase = Phase.CORDONED, **more: Any) -> Any:
 )  # fmt: skip
 def test_conditions_in_plain_words(conditions, expected):
     """What holds, what is missing and why nothing goes on; nothing of what is as it should be."""
-    assert says(document(conditions=conditions)) == expected
+    assert says(mig_layout_document(conditions=conditions)) == expected
 
 
 def test_a_change_that_the_controller_has_not_seen():
     """A status of an earlier generation is told as such."""
     ready = ("Ready", "True", "Complete", "2 of 2 nodes have the layout")
-    assert says(document(conditions=[ready], observedGeneration=1))[0] == (
+    assert says(mig_layout_document(conditions=[ready], observedGeneration=1))[0] == (
         "note",
         "the controller has not looked at its last change yet",
     )
@@ -102,7 +86,7 @@ def test_a_change_that_the_controller_has_not_seen():
 
 def test_counts_and_the_nodes_without_their_layout():
     """The numbers of the status, its mode, and the reasons of its nodes."""
-    one = document(desired=20, current=12, updatingCount=2, failed=1, nodes=[{"name": "n1", "state": "Failed", "reason": "no"}])  # fmt: skip
+    one = mig_layout_document(desired=20, current=12, updatingCount=2, failed=1, nodes=[{"name": "n1", "state": "Failed", "reason": "no"}])  # fmt: skip
     (row,) = parts(one)[0]["first"]
     assert {key: row[key] for key in ("name", "mode", "selector", "desired", "current", "updating", "failed", "autopilot")} == {
         "name": "inference", "mode": "Fixed", "selector": "pool=inference", "desired": 20, "current": 12, "updating": 2, "failed": 1, "autopilot": None,
@@ -113,9 +97,9 @@ def test_counts_and_the_nodes_without_their_layout():
 def test_what_was_written_by_somebody_else_is_bounded():
     """A status with thousands of entries and endless texts stays small; one that cannot be read is told, and the others are shown."""
     much = [{"name": f"n{n}", "state": "x" * 2000, "reason": "y " * 2000} for n in range(200)]
-    odd = document("odd", desired="many")
+    odd = mig_layout_document("odd", desired="many")
     found, _ = parts(
-        document("long", nodes=much, conditions=[("Ready", "False", "z" * 9000, "w" * 9000)]), odd
+        mig_layout_document("long", nodes=much, conditions=[("Ready", "False", "z" * 9000, "w" * 9000)]), odd
     )
     assert len(json.dumps(found)) < 20_000
     assert found["first"][1]["says"][0]["text"].startswith(
@@ -125,7 +109,7 @@ def test_what_was_written_by_somebody_else_is_bounded():
 
 def test_many_are_counted_and_some_are_shown():
     """The first by name."""
-    found, _ = parts(*(document(f"l{n:03}") for n in range(MOST_LAYOUTS + 5)))
+    found, _ = parts(*(mig_layout_document(f"l{n:03}") for n in range(MOST_LAYOUTS + 5)))
     assert (found["count"], len(found["first"]), found["first"][0]["name"]) == (
         MOST_LAYOUTS + 5,
         MOST_LAYOUTS,
@@ -135,7 +119,7 @@ def test_many_are_counted_and_some_are_shown():
 
 def test_rollouts_under_way():
     """Which node, how far, since when, for whom, and what it waits for: the controller's words where it has some."""
-    told = document(nodes=[{"name": "a", "state": "Updating", "reason": "waits for ml/train"}, {"name": "b", "state": "Updating", "reason": "Written"}])  # fmt: skip
+    told = mig_layout_document(nodes=[{"name": "a", "state": "Updating", "reason": "waits for ml/train"}, {"name": "b", "state": "Updating", "reason": "Written"}])  # fmt: skip
     nodes = (changing("b", Phase.WRITTEN), changing("a"), changing("c", Phase.PUTTING_BACK, reason="the node said no"), node("d"))  # fmt: skip
     _, found = parts(told, nodes=nodes)
     assert found["count"] == 3
@@ -172,7 +156,7 @@ def test_times_that_are_none():
 
 
 def auto(**autopilot: Any) -> dict[str, Any]:
-    return document(spec={"mode": "Auto"}, autopilot=autopilot)
+    return mig_layout_document(spec={"mode": "Auto"}, autopilot=autopilot)
 
 
 def test_the_autopilot_s_plan():
@@ -213,7 +197,7 @@ def test_the_autopilot_s_last_decisions(result, told, kind, words):
 
 def test_an_autopilot_that_has_not_looked_yet():
     """It is a dry run until its status says otherwise."""
-    found = parts(document(spec={"mode": "Auto"}))[0]["first"][0]["autopilot"]
+    found = parts(mig_layout_document(spec={"mode": "Auto"}))[0]["first"][0]["autopilot"]
     assert (found["dryRun"], found["summary"]) == (True, "it has not looked yet")
 
 
@@ -225,7 +209,7 @@ async def test_a_cluster_with_and_without_them(case):
     no = StatusError(403, "Forbidden", "you may not")
     if "forbidden" in case:
         server.intercept = lambda request: status(no) if request.path == f"{prefix}/miglayouts" else None
-    server.store.create(kinds.MIG_LAYOUTS, document())
+    server.store.create(kinds.MIG_LAYOUTS, mig_layout_document())
     if "absent" in case:
         del server.kinds[prefix, "miglayouts"]
     async with await server.start(), Client(server.cluster) as client, following(client, board):
@@ -238,5 +222,5 @@ async def test_a_cluster_with_and_without_them(case):
 def test_files():
     """MigLayouts among saved objects are shown as in a cluster."""
     board = Board("a test")
-    show_objects(board, list(objects_in_documents([document()], "test")))
+    show_objects(board, list(objects_in_documents([mig_layout_document()], "test")))
     assert json.loads(board.parts()["miglayouts"])["first"][0]["name"] == "inference"

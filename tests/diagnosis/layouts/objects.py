@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.build import mig_layout_document
+
 AT = "2026-11-15T11:00:00Z"
 RECUT: dict[str, Any] = {
     "node": "n1",
@@ -22,21 +24,7 @@ MISSING = ("Ready", "False", "Incomplete", "1 of 2 nodes have the layout")
 
 def mig_layout(*conditions: tuple[str, str, str, str], spec: Any = None, **said: Any) -> dict[str, Any]:
     """A MigLayout that its controller has looked at, with these conditions: type, status, reason and message."""
-    return {
-        "apiVersion": "tessera.dev/v1alpha1",
-        "kind": "MigLayout",
-        "metadata": {"name": "inference", "uid": "u1", "generation": 2},
-        "spec": {"nodeSelector": {"pool": "inference"}, **(spec or {})},
-        "status": {
-            "observedGeneration": 2,
-            "desired": 2,
-            "conditions": [
-                {"type": t, "status": s, "reason": r, "message": m, "lastTransitionTime": AT}
-                for t, s, r, m in conditions
-            ],
-            **said,
-        },
-    }
+    return mig_layout_document(conditions=conditions, at=AT, spec=spec, **{"desired": 2, **said})
 
 
 def auto(
