@@ -6,9 +6,10 @@ the view's version alone.
 """
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import AsyncIterator, Callable, Container
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
@@ -19,7 +20,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.view.expected import mentions_gpus, missing_devices
 from tessera.kube.view.grace import NodesWithGrace
-from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.follow import Follower, check_readable, while_running
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
@@ -46,47 +47,93 @@ if TYPE_CHECKING:
 
 Keep = Callable[[str], bool]
 
+_TICK: Final = 1.0  # seconds between two checks of what is kept for a while
 
-class LiveView(Follower):
+
+class LiveView:
     """Nodes, namespaces, their quotas, and what DRA serves, as the API server has them."""
 
-    def __init__(self, client: Client, *, keep: Keep | None = is_any_gpu, first_sight: bool = True) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        keep: Keep | None = is_any_gpu,
+        first_sight: bool = True,
+        follower: Follower | None = None,
+    ) -> None:
         """Follow a cluster; `keep` says by which resources a node matters (None: all do).
 
-        `first_sight`: what a node's labels or layout say, when it is first seen, counts for the grace.
+        `first_sight`: what a node's labels or layout say, when it is first seen, counts for the grace. `follower`: the
+        process has one for all who follow the cluster, and runs it.
         """
+        self._client = client
+        self._runs_follower = follower is None
+        self.follower = Follower(client) if follower is None else follower
         self.offers = offers = Offers()
         self._keep = keep
         self._first_sight = first_sight
         self.dra = dra = DraObjects(self._dra_changed, self._read_slices)
         self._nodes = nodes = NodesWithGrace(offers, client.clock, dra.pools)
-        table: Table = {
+        self._classes: Table = {DEVICE_CLASSES: dra.classes()}
+        self._others: Table = {
             NODES: TableEntry(self._read_node, nodes.put, nodes.delete, replace=nodes.replace),
             **spaces_table(offers),
-            DEVICE_CLASSES: dra.classes(),
         }
-        super().__init__(client, table)
-        *self._others, self._classes = self.reflectors
+        self._slices: Table = {}  # while there is no class, slices say nothing
         self.pods: PodFollower | None = None  # None: what is free is not asked for
-        self._pods_switched = asyncio.Event()
-        self._slices: Reflector | None = None  # while there is no class, slices say nothing
-        self._classes_there = asyncio.Event()
-        self._reading = False  # whether anything but classes is being read
+        self._pods_followed = asyncio.Event()
+        self._reading = asyncio.Event()  # set when anything but classes is being read
         self._complete = False
+        self.follower.add(self._classes)
+
+    @asynccontextmanager
+    async def following(self, *, complete: bool = True) -> AsyncIterator[Self]:
+        """Follow: complete when this begins, unless the caller waits itself, and right until it ends."""
+        if complete:
+            await check_readable(self._client, (NODES, NAMESPACES))
+        async with while_running(self.run()):
+            if complete:
+                await self.synced()
+            yield self
 
     async def run(self) -> None:
         """Follow the cluster until cancelled: first the classes, by which nodes and slices are read."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
-            tasks.create_task(self._classes.run())
-            tasks.create_task(self._run_pods())
-            await self._classes.synced()
-            self._reading = True
-            for one in self._others:
-                tasks.create_task(one.run())
-            await self._classes_there.wait()
-            if self._slices is not None:
-                tasks.create_task(self._slices.run())
+            tasks.create_task(self._expire_pods())
+            if self._runs_follower:
+                tasks.create_task(self.follower.run())
+            await self.follower.synced(self._classes)
+            if not self._reading.is_set():
+                self.follower.add(self._others)
+                self._reading.set()
+
+    @property
+    def table(self) -> Table:
+        """All that it follows now, or will when the classes are there."""
+        pods = {} if self.pods is None else self.pods.table
+        return {**self._others, **self._classes, **pods, **self._slices}
+
+    @property
+    def reflectors(self) -> list[Reflector]:
+        """What it reads."""
+        every = self.follower.reflectors
+        return [one for resource in self.table for one in every if one.follows(resource)]
+
+    async def synced(self) -> None:
+        """Wait until everything has been listed once."""
+        await self._reading.wait()
+        await self.follower.synced(self.table)
+
+    def missing(self) -> str | None:
+        """What keeps the view from being complete; once it is, the first class that comes later does not make it less."""
+        if self._complete:
+            return None
+        waiting = [] if self._reading.is_set() else [f"{one.name} not listed yet" for one in self._others]
+        problems = [*waiting, self.follower.missing(self.table)]
+        problem = "; ".join(filter(None, problems)) or None
+        self._complete = problem is None
+        return problem
 
     def follow_pods(self, transient: tuple[str, ...] | None = ()) -> None:
         """Know what is free from now on, once the pods are listed; or no longer (None).
@@ -95,57 +142,46 @@ class LiveView(Follower):
         """
         if self.pods is not None and transient is not None:
             self.pods.use_transient(transient)
-            return
-        if self.pods is not None:
-            self.reflectors.remove(self.pods.reflector)
+        elif self.pods is not None:
             self.pods.stop()
             self.pods = None
+            self._pods_followed.clear()
         elif transient is not None:
             from tessera.kube.view.pods import PodFollower  # by few: others do not pay for it
 
-            self.pods = PodFollower(self._client, self.offers, transient)
-            self.reflectors.append(self.pods.reflector)
-        self._pods_switched.set()
+            self.pods = PodFollower(self.follower, self.offers, self._client.clock, transient)
+            self._pods_followed.set()
 
     @property
     def follows_pods(self) -> bool:
         return self.pods is not None
 
-    async def _run_pods(self) -> NoReturn:
+    async def _expire_pods(self) -> NoReturn:
         while True:
-            self._pods_switched.clear()
-            async with asyncio.TaskGroup() as tasks:
-                running = None if self.pods is None else tasks.create_task(self.pods.run())
-                await self._pods_switched.wait()
-                if running is not None:
-                    running.cancel()
+            await self._pods_followed.wait()
+            await self._client.clock.sleep(_TICK)
+            if self.pods is not None:
+                self.pods.expire()
 
     def configure(self, policy: FallbackPolicy) -> None:
         """Keep what is gone from a node for as long as the operator says; follow pods where it matters what is free."""
         self._nodes.grace = policy.grace
         self.follow_pods(policy.transient_taints if policy.full_enabled else None)
 
-    def missing(self, only: Table | None = None) -> str | None:
-        """What keeps the view from being complete; once it is, the first class that comes later does not make it less."""
-        problem = None if self._complete else super().missing(only)
-        self._complete = problem is None
-        return problem
-
     def _read_node(self, raw: bytes) -> Node:
         """A node; once there are classes, DRA may serve anything on any node, so all of them matter."""
-        keep = None if self._slices is not None else self._keep
+        keep = None if self._slices else self._keep
         return read_node(raw, keep, self.offers.nodes if self._first_sight else None)
 
     def _read_slices(self) -> None:
         """Classes read more than the slices were read for; with the first class, slices are followed."""
-        if self._slices is not None:
-            self._slices.relist()
+        if self._slices:
+            self.follower.relist(RESOURCE_SLICES)
             return
-        self._slices = Reflector(self._client, RESOURCE_SLICES, self.dra.slices())
-        self.reflectors.append(self._slices)
-        self._classes_there.set()
-        if self._keep is not None and self._reading:  # of some nodes the name alone was read
-            self.relist(NODES)
+        self._slices = {RESOURCE_SLICES: self.dra.slices()}
+        self.follower.add(self._slices)
+        if self._keep is not None and self._reading.is_set():  # of some nodes the name alone was read
+            self.follower.relist(NODES)
 
     def _dra_changed(self, concerned: Spots) -> None:
         if None in concerned:  # classes, too

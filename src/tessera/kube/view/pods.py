@@ -3,23 +3,21 @@
 Where we may not, decisions are as without it, and a warning is logged.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import Final
 
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import ViewedPod
-from tessera.kube.rest.client import Client
-from tessera.kube.watch.reflector import Reflector
+from tessera.kube.clock import Clock
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 
 _log: Final = logging.getLogger("tessera.kube")
 _PODS: Final = replace(UNFINISHED_PODS, optional=True)
-_TICK: Final = 1.0  # seconds between two checks of what is kept for a while
 
 _Read = tuple[str, ViewedPod | None]
 
@@ -27,35 +25,31 @@ _Read = tuple[str, ViewedPod | None]
 class PodFollower:
     """Follows the pods of a cluster into the offers' index of what is free."""
 
-    def __init__(self, client: Client, offers: Offers, transient: tuple[str, ...]) -> None:
+    def __init__(self, follower: Follower, offers: Offers, clock: Clock, transient: tuple[str, ...]) -> None:
         """`transient` are taints that pass, beside those of Kubernetes and autoscalers."""
+        self._follower = follower
         self._offers = offers
-        self._clock = client.clock
+        self._clock = clock
         self._transient = transient
-        self._stopped = False
         entry = TableEntry(read_viewed_pod, self._put, self._delete, replace=self._replace)
-        self.reflector = Reflector(client, _PODS, entry)
+        self.table: Table = {_PODS: entry}
+        follower.add(self.table)
 
     @property
     def unknown(self) -> str | None:
         """Why it is not known what is free; None where it is."""
-        health = self.reflector.health
-        if health.absent:
-            return f"pods may not be read: {health.last_error}"
-        return None if health.synced else "pods not listed yet"
+        if absent := self._follower.absent(_PODS):
+            return f"pods may not be read: {absent.removeprefix('pods: ')}"
+        return "pods not listed yet" if self._follower.missing(self.table) else None
 
-    async def run(self) -> NoReturn:
-        """Follow until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.reflector.run())
-            while True:
-                await self._clock.sleep(_TICK)
-                if self._offers.free is not None:
-                    self._offers.free.expire(self._clock.now())
+    def expire(self) -> None:
+        """Let go what was kept for a while."""
+        if self._offers.free is not None:
+            self._offers.free.expire(self._clock.now())
 
     def stop(self) -> None:
         """From now on it is not known what is free."""
-        self._stopped = True
+        self._follower.drop(self.table)
         self._offers.forget_pods()
 
     def use_transient(self, transient: tuple[str, ...]) -> None:
@@ -67,13 +61,11 @@ class PodFollower:
                 self._offers.follow_pods(transient).replace_pods(free.pods.items(), self._clock.now())
 
     def _replace(self, pods: Iterable[_Read]) -> None:
-        if self._stopped:
-            return
-        if self.reflector.health.absent:
+        if absent := self._follower.absent(_PODS):
             self._offers.forget_pods()
             _log.warning(
-                "pods: not followed, so fallback goes by what nodes offer, not by what is free (fallback.when: missing): %s",
-                self.reflector.health.last_error,
+                "%s: not followed, so fallback goes by what nodes offer, not by what is free (fallback.when: missing): %s",
+                *absent.split(": ", 1),
             )
             return
         free = self._offers.free or self._offers.follow_pods(self._transient)

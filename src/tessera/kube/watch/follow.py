@@ -7,7 +7,7 @@ Several tables may share a follower: each collection is watched once, whoever ha
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final, NoReturn, Self
 
@@ -62,20 +62,14 @@ class Follower:
 
         With `complete=False` it begins at once, for a caller that waits for its sink with a limit of its own.
         """
-        for resource in [one.resource for one in self.reflectors if complete and not one.is_optional]:
-            # a reflector would try for ever: an error is raised now
-            await self._client.get(resource.path, {**resource.query, "limit": 1})
-        try:
-            async with asyncio.TaskGroup() as tasks:  # a sink that fails ends the work that reads it
-                running = tasks.create_task(self.run())
-                try:
-                    if complete:
-                        await self.synced()
-                    yield self
-                finally:
-                    running.cancel()
-        except BaseExceptionGroup as group:
-            raise _only(group) from None
+        if complete:
+            await check_readable(
+                self._client, [one.resource for one in self.reflectors if not one.is_optional]
+            )
+        async with while_running(self.run()):
+            if complete:
+                await self.synced()
+            yield self
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -111,12 +105,12 @@ class Follower:
         ]
         return "; ".join(waiting) or None
 
-    def absent(self, only: Resource | None = None) -> str:
+    def absent(self, *only: Resource) -> str:
         """The collections that the server does not have, or not for us, with its messages; empty: all are there."""
         return "; ".join(
             f"{one.resource.name}: {one.health.last_error}"
             for one in self.reflectors
-            if one.health.absent and (only is None or one.follows(only))
+            if one.health.absent and (not only or any(map(one.follows, only)))
         )
 
     def forbidden(self, only: Table | None = None) -> str:
@@ -134,6 +128,26 @@ class Follower:
             for one, _ in self._entries(only)
             if one.age is not None and one.age > STALE
         )
+
+
+async def check_readable(client: Client, resources: Iterable[Resource]) -> None:
+    """Raise the error where a collection cannot be listed: a reflector would try for ever."""
+    for resource in resources:
+        await client.get(resource.path, {**resource.query, "limit": 1})
+
+
+@asynccontextmanager
+async def while_running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Have something run meanwhile; when it fails, what goes on meanwhile ends with its error."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(work)
+            try:
+                yield
+            finally:
+                running.cancel()
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
 
 
 def _only(error: BaseException) -> BaseException:
