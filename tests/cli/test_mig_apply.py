@@ -11,8 +11,8 @@ import pytest
 from tessera.cli.app import run
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.attempt import Attempt
 from tessera.rollout.machine.carrying import Carrier
+from tessera.rollout.machine.step import Attempt
 from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
@@ -152,7 +152,7 @@ def test_a_node_that_has_the_layout_is_left_alone(apply):
     """A node that asks for the same layout, however it is written, is left alone."""
     before = apply.cluster.node("gpu-0")
     code, out, err = apply("2g.20gb=2,3g.30gb=1", "gpu-0", "--yes")
-    assert (code, out, err) == (0, "node gpu-0: no change, the layout is the same\n1 done\n", "gpu-0: done\n")
+    assert (code, out, err) == (0, "node gpu-0: no change, the layout is the same\n1 done\n", "")
     assert apply.cluster.node("gpu-0") == before
 
 
@@ -167,7 +167,8 @@ def test_refused_by_the_node(apply):
         "gpu-1: put back: card 1 is broken; the old layout is back",
         "1 done, 1 put back, 1 not begun",
     ]
-    assert err.splitlines()[-1] == "gpu-1: not taken, the old layout is written again"
+    assert "gpu-1: card 1 is broken; the old layout is written again" in err.splitlines()
+    assert err.splitlines()[-1] == "gpu-1: Failed: card 1 is broken; the old layout is back"
     assert offered(apply.cluster.node("gpu-0")) == {MIG + "1g.10gb": 4}
     assert written(apply.cluster, "gpu-1") == LAYOUT
     assert offered(apply.cluster.node("gpu-1")) == {MIG + "2g.20gb": 4, MIG + "3g.30gb": 2}
@@ -289,7 +290,7 @@ def test_interrupted(apply, number):
     code, out, err = apply("1g.10gb=2", "gpu-0", "gpu-1", "gpu-2", "--yes")
     assert code == 130
     assert out.splitlines()[-2:] == [
-        "gpu-1: put back: interrupted; the old layout is written again",
+        "gpu-1: put back: interrupted; the old layout is back",
         "1 done, 1 put back, 1 not begun",
     ]
     assert err.endswith("interrupted\n")
@@ -311,7 +312,7 @@ def test_interrupted_while_putting_back(apply):
     code, out, _ = apply("1g.10gb=2", "gpu-0", "gpu-1", "--yes")
     assert code == 130
     assert out.splitlines()[-2:] == [
-        "gpu-0: put back: no; the old layout is written again",
+        "gpu-0: put back: no; the old layout is back",
         "1 put back, 1 not begun",
     ]
     assert written(apply.cluster, "gpu-0") == LAYOUT

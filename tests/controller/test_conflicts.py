@@ -26,7 +26,7 @@ from tests.controller.patience.test_reconciler import world as patience
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.clock import FakeClock
-from tests.kube.conflicts import MINUTE, EndlessConflicts, check_writes
+from tests.kube.conflicts import EndlessConflicts, check_writes
 from tests.rollout.machine.world import BIG, record_in
 
 
@@ -169,7 +169,7 @@ def test_layouts_that_are_given_up() -> None:
             following = asyncio.ensure_future(reconciler.follow())
             await reconciler.follower.synced()
             conflicts = EndlessConflicts(server, clock, "/nodes/")
-            await conflicts.last(reconciler.reconcile, 10 * MINUTE)
+            await conflicts.last(reconciler.reconcile)
             following.cancel()
             return conflicts.writes
 

@@ -185,22 +185,19 @@ async def test_a_cordon_without_its_taint():
 
 
 @pytest.mark.parametrize(
-    ("owner", "cordoned", "kind", "commands"),
+    ("owner", "fields", "kind", "commands"),
     [
-        (Owner("inference", "u1"), False, "wait", ("tessera why miglayout/inference",)),
-        (Owner("ann"), False, "wait", ()),
-        (Owner("x; reboot", "u1"), False, "wait", ()),
-        (
-            Owner("inference", "u1"),
-            True,
-            "change",
-            ("kubectl uncordon a",),
-        ),  # it stays so when the rollout ends
+        (Owner("inference", "u1"), {}, "wait", ("tessera why miglayout/inference",)),
+        (Owner("ann"), {}, "wait", ()),
+        (Owner("x; reboot", "u1"), {}, "wait", ()),
+        # it stays so when the rollout ends
+        (Owner("inference", "u1"), {"cordoned": True}, "change", ("kubectl uncordon a",)),
+        (Owner("ann"), {"cordons": False}, "change", ("kubectl uncordon a",)),
     ],
 )
-async def test_a_node_that_a_rollout_has_cordoned(owner, cordoned, kind, commands):
+async def test_a_node_that_a_rollout_has_cordoned(owner, fields, kind, commands):
     """Whoever uncordons it lets pods on a node whose cards are being cut: its rollout does that, at its end."""
-    record = RolloutRecord(owner, Phase.WRITTEN, 1.8e9, 1.8e9, 60.0, "x", cordoned=cordoned)
+    record = RolloutRecord(owner, Phase.WRITTEN, 1.8e9, 1.8e9, 60.0, "x", **fields)
     one = node("a", {"1g.10gb": 1}, annotations={ROLLOUT: written(record)})
     one["spec"]["unschedulable"] = True
     found = await why("p", {kinds.NODES: [one], kinds.PODS: [pod("p", {"1g.10gb": 1})]})
@@ -210,7 +207,7 @@ async def test_a_node_that_a_rollout_has_cordoned(owner, cordoned, kind, command
     ends = (
         f"when its rollout ends ({owner}): taint node.kubernetes.io/unschedulable:NoSchedule is not tolerated"
     )
-    assert remedy.text.endswith(ends) is not cordoned
+    assert remedy.text.endswith(ends) is (kind == "wait")
 
 
 @pytest.mark.parametrize(

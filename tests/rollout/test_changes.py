@@ -37,7 +37,7 @@ def test_counts_and_text():
     found = change(wanted(ONES + "# for the night\n"))
     assert (found.written, found.before, found.after) == (False, LAYOUT, ONES + "# for the night\n")
     assert found.counts == [(MIG + "1g.10gb", 0, 4), (MIG + "2g.20gb", 4, 0), (MIG + "3g.30gb", 2, 0)]
-    assert found.patch(found.after, None, "7") == {
+    assert found.patch(found.after, "7") == {
         "metadata": {
             "labels": {"nvidia.com/mig.config.state": None},
             "annotations": {"run.ai/mig.config": found.after},

@@ -11,12 +11,11 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, record_of
-from tessera.rollout.attempt import Attempt
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import changes_of
 from tessera.rollout.machine.alone import Alone
 from tessera.rollout.machine.carrying import Carrier
-from tessera.rollout.machine.step import begin
+from tessera.rollout.machine.step import Attempt, begin
 from tessera.rollout.machine.values import How
 from tessera.rollout.rollout import Cordon, Rollout
 from tessera.serving.http.messages import HangUp
@@ -28,13 +27,12 @@ from tests.inventory.objects import LAYOUT, node, pod
 from tests.kube.apiserver import status
 from tests.kube.served import served  # noqa: F401 # a fixture
 from tests.rollout import mig_manager
-from tests.rollout.conftest import BIG
+from tests.rollout.conftest import BIG, ME
 from tests.rollout.machine.world import MERGE
 from tests.rollout.mig_manager import FakeMigManager
 from tests.rollout.plugin import FakePlugin
 
 ONES = "1g.10gb=2"
-ME = Owner("ann@host")
 
 
 @pytest.fixture
@@ -65,11 +63,12 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
                     await left(client, found.changes[0])
                 rollout = Rollout(
                     client,
+                    owner=ME,
                     at_once=1,
                     timeout=timeout,
                     report=told.append,
                     when_in_use=when,
-                    cordon=Cordon(ME, drain, seconds) if cordon else None,
+                    cordon=Cordon(drain, seconds) if cordon else None,
                 )
                 running = asyncio.ensure_future(rollout.run(found))
                 while interrupted and not interrupted():
@@ -240,8 +239,9 @@ def operated(served, monkeypatch):  # noqa: F811 # the fixture
             async with Client(served.server.cluster) as client:
                 wanted = Wanted(mig.read("3g.40gb=2"), None, label=False, text="3g.40gb=2")
                 found = await changes_of(client, wanted, ["gpu-0"], LabelSelector.parse(""))
-                cordon = Cordon(ME)
-                rollout = Rollout(client, at_once=1, timeout=timeout, report=told.append, cordon=cordon)
+                rollout = Rollout(
+                    client, owner=ME, at_once=1, timeout=timeout, report=told.append, cordon=Cordon()
+                )
                 await rollout.run(found)
                 return rollout.outcomes["gpu-0"]
 
@@ -284,7 +284,7 @@ def test_fault_52_mig_manager_fails(operated):
 
 
 def test_a_node_that_a_mig_layout_keeps_is_refused(roll_out):
-    """Nobody but its MigLayout changes such a node; the oldest of several is named. A rollout that was left is continued with --cordon only."""
+    """Nobody but its MigLayout changes such a node; the oldest of several is named."""
     keeps = {
         "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H200"},
         "layouts": [{"perCard": {"1g.10gb": 2}}],
@@ -296,14 +296,44 @@ def test_a_node_that_a_mig_layout_keeps_is_refused(roll_out):
     assert roll_out.told == []
 
 
-def test_left_and_called_without_a_cordon(roll_out):
-    """A node on which a rollout was left is refused, and the way to continue is named."""
-    record = '{"owner":{"name":"bob@host"},"phase":"Cordoned","since":1,"until":2,"timeout":3,"after":"x"}'
-    roll_out.cluster.change_node(
-        "gpu-0", lambda one: one["metadata"]["annotations"].update({ROLLOUT: record})
+@pytest.mark.parametrize("begun", [True, False])
+def test_left_and_called_otherwise(roll_out, begun):
+    """A rollout that was left is continued as it was begun, with a cordon or without, whatever the command says now."""
+    seen = []
+    store = roll_out.cluster.server.store
+
+    async def leave(client, change):
+        carrier = Carrier(client)
+        one: Any = await carrier.look("gpu-0")
+        how = How(cordons=begun, waits=begun)
+        assert await carrier.write(one, begin(one, change, Owner("bob@host"), how, client.clock.wall()))
+
+    roll_out.plugin.on_layout = lambda name, _: seen.append(
+        bool(store.get(NODES, name).document["spec"].get("unschedulable"))
     )
-    reason = "a rollout of it has not ended (tessera mig apply (bob@host)): use --cordon to continue it"
-    assert roll_out("gpu-0", cordon=False).ended == {"gpu-0": ("refused", reason)}
+    assert roll_out("gpu-0", left=leave, cordon=not begun).ended == {"gpu-0": ("done", "")}
+    assert seen == [begun]
+    assert not cordoned(roll_out, "gpu-0")
+    assert ROLLOUT not in annotations(roll_out, "gpu-0")
+
+
+@pytest.mark.parametrize(("fields", "uncordon"), [("", " and uncordon it"), (',"cordons":false', "")])
+def test_another_layout_was_left_on_the_way(roll_out, fields, uncordon):
+    """A node that another command changes to another layout is left alone, and what to do where that was killed is named."""
+    record = '{"owner":{"name":"bob@host"},"phase":"Written","since":1,"until":2,"timeout":3,"after":"x"'
+    roll_out.cluster.change_node(
+        "gpu-0", lambda one: one["metadata"]["annotations"].update({ROLLOUT: f"{record}{fields}}}"})
+    )
+    before = roll_out.cluster.node("gpu-0")
+    reason = (
+        "tessera mig apply (bob@host) is changing it; if that was killed, call it again, "
+        f"or remove the node's annotation tessera.dev/rollout{uncordon}"
+    )
+    assert roll_out("gpu-0", cordon=False).ended == {"gpu-0": ("failed", reason)}
+    reason = "a rollout of it has not ended (tessera mig apply (bob@host)): continue it without --no-wait"
+    found = roll_out("gpu-0", cordon=False, timeout=None)
+    assert found.ended == {"gpu-0": ("refused", reason)}
+    assert roll_out.cluster.node("gpu-0") == before
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])

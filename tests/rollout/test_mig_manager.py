@@ -16,10 +16,12 @@ from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.edited import edited
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
-from tessera.rollout.attempt import Attempt
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import Surroundings, change_of, changes_of
 from tessera.rollout.config_map import NotWritten
+from tessera.rollout.machine.alone import Alone
+from tessera.rollout.machine.carrying import Carrier
+from tessera.rollout.machine.step import Attempt
 from tessera.rollout.progress import offered_by
 from tessera.rollout.rollout import Rollout
 from tessera.simulation.control_plane.kinds import NODES
@@ -28,6 +30,7 @@ from tests.build import MIG
 from tests.inventory.objects import pod
 from tests.kube.apiserver import status as refusal
 from tests.kube.served import served  # noqa: F401 # a fixture
+from tests.rollout.conftest import ME
 from tests.rollout.mig_manager import CONFIG, PLUGIN, PRODUCT, FakeMigManager, node
 
 BALANCED = "1g.10gb=2,2g.20gb=1,3g.40gb=1"
@@ -41,7 +44,8 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     monkeypatch.setattr(Attempt, "settles", 0.02)
     monkeypatch.setattr(Attempt, "pause", 0.05)
     monkeypatch.setattr(Attempt, "between", 1.0)
-    monkeypatch.setattr(Rollout, "polls", 0.02)
+    monkeypatch.setattr(Alone, "polls", 0.02)
+    monkeypatch.setattr(Carrier, "settles", 0.02)
 
     def call(layout, *names, timeout=20.0, when=None, label=False, interrupted=None):
         told = runner.told = list[str]()
@@ -54,7 +58,9 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
                     else Wanted(mig.read(layout), None, label=False, text=layout)
                 )
                 changes = await changes_of(client, wanted, names, LabelSelector.parse(""))
-                rollout = Rollout(client, at_once=1, timeout=timeout, report=told.append, when_in_use=when)
+                rollout = Rollout(
+                    client, owner=ME, at_once=1, timeout=timeout, report=told.append, when_in_use=when
+                )
                 running = asyncio.ensure_future(rollout.run(changes))
                 while interrupted and not interrupted():
                     await asyncio.sleep(0.01)
@@ -143,7 +149,7 @@ def test_fault_52_an_entry_that_a_person_has_just_added(roll_out):
 
 def test_fault_52_an_entry_that_never_arrives(roll_out, monkeypatch):
     """After three minutes `failed` counts: the label is put back, and the entry removed."""
-    monkeypatch.setattr("tessera.rollout.rollout.LATE", 0.3)
+    monkeypatch.setattr("tessera.rollout.machine.step.LATE", 0.3)
     roll_out.manager.arrives = lambda: False
     found = roll_out(THREES, "gpu-0")
     assert found.ended["gpu-0"] == (
@@ -229,7 +235,9 @@ def test_waiting_for_pods(roll_out):
     assert found.ended == {
         "gpu-0": ("refused", "pods still hold devices that would go: default/train (1 × 1g.10gb)")
     }
-    assert found.told == ["gpu-0: waiting for pods that hold devices which go: default/train (1 × 1g.10gb)"]
+    assert found.told[:-1] == [
+        "gpu-0: waiting for pods that hold devices which go: default/train (1 × 1g.10gb)"
+    ]
     roll_out.cluster.loop.call_soon_threadsafe(
         roll_out.cluster.loop.call_later,
         0.2,
@@ -269,6 +277,29 @@ def test_not_waited_for(roll_out):
     """Without waiting, entry and label are written, and stay."""
     assert roll_out(THREES, "gpu-0", timeout=None).ended == {"gpu-0": ("written", "")}
     assert ours(roll_out) == [label(roll_out, "gpu-0")[0]]
+
+
+@pytest.mark.parametrize("when", [None, WhenInUse.WAIT])
+def test_not_waited_for_while_pods_hold_devices(roll_out, when):
+    """Who does not wait for the node does not wait for pods either: nothing is written while they hold devices that would go."""
+    roll_out.cluster.add(pod("train", "gpu-0", MIG + "1g.10gb"))
+    reason = "pods hold devices that would go: default/train (1 × 1g.10gb)"
+    assert roll_out(BALANCED, "gpu-0", timeout=None, when=when).ended == {"gpu-0": ("refused", reason)}
+    assert label(roll_out, "gpu-0") == ("all-1g.10gb", "success")
+
+
+def test_the_same_name_again_is_not_waited_for(roll_out):
+    """mig-manager acts on a change only, so the label is changed away and back also where nobody waits for the node."""
+    roll_out.manager.absent = {"gpu-0"}
+    failed = {"nvidia.com/mig.config": "all-balanced", "nvidia.com/mig.config.state": "failed"}
+    roll_out.cluster.change_node("gpu-0", lambda one: one["metadata"]["labels"].update(failed))
+    assert roll_out("all-balanced", "gpu-0", label=True, timeout=None).ended == {"gpu-0": ("written", "")}
+    written = [
+        json.loads(one.body)["metadata"]["labels"]["nvidia.com/mig.config"]
+        for one in roll_out.cluster.server.requests
+        if one.method == "PATCH"
+    ]
+    assert written == ["tessera-try-again", "all-balanced"]
 
 
 def test_interrupted(roll_out):
@@ -368,9 +399,7 @@ def test_a_node_that_goes_meanwhile(roll_out):
     roll_out.manager.absent = {"gpu-0"}
     store, loop = roll_out.cluster.server.store, roll_out.cluster.loop
     roll_out.manager.on_label = lambda name, _: loop.call_later(0.1, store.delete, NODES, name)
-    assert roll_out(THREES, "gpu-0").ended == {
-        "gpu-0": ("failed", "the node is gone; there is nothing to put back")
-    }
+    assert roll_out(THREES, "gpu-0").ended == {"gpu-0": ("failed", "the node is gone")}
     assert roll_out.manager.text == CONFIG
 
 

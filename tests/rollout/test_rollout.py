@@ -1,16 +1,22 @@
 """Rollouts: a few nodes at a time, each seen to take its layout, and put back when it does not."""
 
+import msgspec
 import pytest
 
 from tessera.core.errors import InvalidInput
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.rollouts import ROLLOUT, record_of
+from tessera.rollout.machine.alone import Alone
 from tessera.rollout.rollout import MaxUnavailable
-from tessera.simulation.control_plane.kinds import RESOURCE_SLICES
+from tessera.serving.http.messages import HangUp
+from tessera.simulation.control_plane.kinds import NODES, RESOURCE_SLICES
+from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import GPU, MIG
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import status as refusal
-from tests.rollout.conftest import BIG
+from tests.rollout.conftest import BIG, ME
+from tests.rollout.machine.world import MERGE
 from tests.rollout.plugin import CARDS
 
 ONES = "1g.10gb=2"
@@ -77,7 +83,8 @@ def test_a_node_that_refuses_stops_the_rollout(roll_out):
         "gpu-2": ("not begun", ""),
     }
     assert not found.succeeded
-    assert found.told[-1] == "gpu-1: not taken, the old layout is written again"
+    assert "gpu-1: card 1 is broken; the old layout is written again" in found.told
+    assert found.told[-1] == "gpu-1: Failed: card 1 is broken; the old layout is back"
     assert [written(roll_out, name) == LAYOUT for name in ALL] == [False, True, True]
     roll_out.plugin.refuses = lambda name, text: ""
     assert roll_out(ONES, *ALL).succeeded
@@ -97,7 +104,7 @@ def test_node_without_a_layout(roll_out):
 
 
 def test_pods_that_hold_the_old_devices(roll_out):
-    """Why a node waits is told once, while it waits; how it ended names what was missing."""
+    """What a node waits for, and why, is told when it changes; how it ended names what was missing."""
     why = "3 to come after 1 × 3g.30gb, kept for ml/train"
 
     def answer(offers):
@@ -119,13 +126,14 @@ def test_pods_that_hold_the_old_devices(roll_out):
 
     roll_out.plugin.on_layout = hold
     found = roll_out(ONES, "gpu-0", timeout=1.0)
-    assert found.told[-3:] == [
+    ended = "the layout is not applied after 1 s: state pending; 1g.10gb current 1, desired 4"
+    assert found.told[-4:] == [
         f"gpu-0: state pending; 1g.10gb current 0, desired 4; 2g.20gb current 4, desired 0; 3g.30gb current 2, desired 0: {why}",
-        "gpu-0: state pending; 1g.10gb current 1, desired 4",
-        "gpu-0: not taken, the old layout is written again",
+        f"gpu-0: state pending; 1g.10gb current 1, desired 4: {why}",
+        f"gpu-0: {ended}; the old layout is written again",
+        f"gpu-0: Failed: {ended}; the old layout is back",
     ]
-    why = "the layout is not applied after 1 s: state pending; 1g.10gb current 1, desired 4; the old layout is back"
-    assert found.ended == {"gpu-0": ("put back", why)}
+    assert found.ended == {"gpu-0": ("put back", f"{ended}; the old layout is back")}
 
 
 def test_a_failure_of_before_is_not_this_one(roll_out):
@@ -157,6 +165,61 @@ def test_written_and_not_waited_for(roll_out):
     assert mig.read(written(roll_out, "gpu-1")) == mig.read(ONES_TEXT)
 
 
+def test_without_a_cordon(roll_out):
+    """What is under way stands on the node, which is never cordoned; nothing of it is left at the end."""
+    seen = []
+    store = roll_out.cluster.server.store
+    roll_out.plugin.on_layout = lambda name, _: seen.append(store.get(NODES, name).document)
+    assert roll_out(ONES, "gpu-0").ended == {"gpu-0": ("done", "")}
+    (one,) = seen
+    record = record_of(one["metadata"]["annotations"])
+    assert record is not None
+    assert (record.owner, record.phase, record.uncordons) == (ME, "Written", False)
+    assert "unschedulable" not in one["spec"]
+    assert ROLLOUT not in roll_out.cluster.node("gpu-0")["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("which", range(1, 6))
+@pytest.mark.parametrize("refuses", [False, True])
+def test_killed_at_any_write(roll_out, monkeypatch, refuses, which, stored):
+    """A command that is killed, before or after a write is stored: the same command again brings the node to the same end."""
+    monkeypatch.setattr(Alone, "patience", 0.1)
+    store, asked = roll_out.cluster.server.store, []
+    roll_out.plugin.refuses = lambda name, text: "no" if refuses and text != LAYOUT else ""
+
+    def kill(request):
+        asked.extend([request] if request.method == "PATCH" else [])
+        if stored and request.method == "PATCH" and len(asked) == which:
+            now = store.get(NODES, "gpu-0").document
+            store.update(NODES, "gpu-0", apply_patch(MERGE, now, msgspec.json.decode(request.body)))
+        if len(asked) >= which:
+            raise HangUp
+
+    roll_out.cluster.server.intercept = kill
+    roll_out(ONES, "gpu-0")
+    roll_out.cluster.server.intercept = lambda request: None
+    end = ("put back", "no; the old layout is back") if refuses else ("done", "")
+    assert roll_out(ONES, "gpu-0").ended == {"gpu-0": end}
+    assert mig.read(written(roll_out, "gpu-0")) == mig.read(LAYOUT if refuses else ONES_TEXT)
+    assert ROLLOUT not in roll_out.cluster.node("gpu-0")["metadata"]["annotations"]
+    assert not roll_out.cluster.node("gpu-0")["spec"].get("unschedulable")
+
+
+def test_a_layout_that_was_there_before_and_is_refused(roll_out):
+    """A node that asks for the layout already, and does not take it: nothing is written, so nothing is put back."""
+
+    def spoil(document):
+        document["metadata"]["labels"]["nvidia.com/mig.config.state"] = "failed"
+        document["metadata"]["annotations"]["nvidia.com/mig.config.reason"] = "card 1 is broken"
+
+    roll_out.cluster.change_node("gpu-0", spoil)
+    before = roll_out.cluster.node("gpu-0")["metadata"]
+    assert roll_out(LAYOUT, "gpu-0").ended == {"gpu-0": ("failed", "card 1 is broken")}
+    after = roll_out.cluster.node("gpu-0")["metadata"]
+    assert (after["labels"], after["annotations"]) == (before["labels"], before["annotations"])
+
+
 def test_conflicts_are_tried_again(roll_out):
     """A kubelet that writes its node at the same moment does no harm."""
     left = [2]
@@ -173,10 +236,10 @@ def test_conflicts_are_tried_again(roll_out):
 
 
 def test_a_node_that_changes_all_the_time(roll_out):
-    """After some conflicts in a row it is given up, and the node is as it was."""
+    """Where nobody waits for it, it is given up after some conflicts in a row, and the node is as it was."""
     conflict = refusal(StatusError(409, "Conflict", "the object has been modified"))
     roll_out.cluster.server.intercept = lambda request: conflict if request.method == "PATCH" else None
-    assert roll_out(ONES, "gpu-0").ended == {
+    assert roll_out(ONES, "gpu-0", timeout=None).ended == {
         "gpu-0": ("failed", "the node changed 5 times while it was written to; the node is as it was")
     }
 
@@ -200,12 +263,13 @@ def test_another_client_wins(roll_out):
     assert written(roll_out, "gpu-0") == other
 
 
-def test_cluster_lost_half_way(roll_out):
-    """When the old layout cannot be put back either, the command that does it is told."""
+def test_cluster_lost_half_way(roll_out, monkeypatch):
+    """When the old layout cannot be put back either, the command that does it is told; the same command again goes on."""
+    monkeypatch.setattr(Alone, "patience", 0.2)
 
     def intercept(request):
         patches = [one for one in roll_out.cluster.server.requests if one.method == "PATCH"]
-        if request.method == "PATCH" and len(patches) > 1:
+        if request.method == "PATCH" and len(patches) > 2:
             return refusal(StatusError(500, "InternalError", "etcd is away"))
         return None
 
@@ -213,13 +277,18 @@ def test_cluster_lost_half_way(roll_out):
     roll_out.plugin.refuses = lambda name, text: "no"
     result, reason = roll_out(ONES, "gpu-0").ended["gpu-0"]
     assert result == "failed"
-    assert reason.startswith("no; the old layout could not be put back (")
-    assert reason.endswith(f"kubectl annotate node gpu-0 --overwrite run.ai/mig.config='{LAYOUT}'")
+    left = "the rollout has not ended: the same command goes on with it; this puts the old layout back: "
+    by_hand = f"kubectl annotate node gpu-0 --overwrite run.ai/mig.config='{LAYOUT}'"
+    assert reason == f"the API server answered 500 InternalError: etcd is away; {left}{by_hand}"
+    roll_out.cluster.server.intercept = lambda request: None
+    reason = "no; the old layout is back"
+    assert roll_out(ONES, "gpu-0").ended == {"gpu-0": ("put back", reason)}
+    assert ROLLOUT not in roll_out.cluster.node("gpu-0")["metadata"]["annotations"]
 
 
 def test_a_node_whose_devices_dra_offers(roll_out, monkeypatch):
     """Its layout is verified by its ResourceSlices, where nothing is allocatable; a refused one is put back."""
-    monkeypatch.setattr("tessera.rollout.attempt.Attempt.polls", 0.02)
+    monkeypatch.setattr("tessera.rollout.machine.alone.Alone.polls", 0.02)
     slices = {"metadata": {"name": "s"}, "spec": {"driver": "gpu.tessera.dev", "nodeName": "gpu-0"}}
 
     def offer(text):

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 import pytest
-from benchmarks import guard, tools
 from benchmarks.results import Results
 from benchmarks.tool_cases import COMMANDS, ELSEWHERE, OMITTED, PLACES, SERVERS
 
+from benchmarks import guard, tools
 from tessera.cli.app import tessera
 from tessera.cli.common.output import Output
 

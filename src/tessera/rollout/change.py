@@ -104,9 +104,9 @@ class Change:
         """The node's present value."""
         return value_of(node, label=self.label)
 
-    def patch(self, value: str | None, state: str | None, version: str | None = None) -> dict[str, Any]:
-        """The merge patch that writes a value and its state; None removes one."""
-        metadata: dict[str, Any] = {"labels": {mig.CONFIG_STATE: state}}
+    def patch(self, value: str, version: str | None = None) -> dict[str, Any]:
+        """The merge patch that writes a value, and removes the state of the old one."""
+        metadata: dict[str, Any] = {"labels": {mig.CONFIG_STATE: None}}
         metadata.setdefault("labels" if self.label else "annotations", {})[self.key] = value
         return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
 

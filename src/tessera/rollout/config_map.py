@@ -19,22 +19,30 @@ from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.edited import Edited, edited
 from tessera.protocol.mig.operator import CONFIG_KEY, MigManagerConfig
 from tessera.protocol.mig.rollouts import record_of
+from tessera.rollout.conflicts import MOST_TRIES, Conflicts
 
 MANAGER: Final = {"fieldManager": "tessera"}
-_MOST_TRIES: Final = 5  # people and GitOps tools write it, seldom
 
 Configurations = Mapping[str, Sequence[LayoutEntry]]
 
 
 class NotWritten(TesseraError):
-    """The ConfigMap could not be written."""
+    """An object changed whenever it was written to."""
 
 
 class ConfigMap:
     """The ConfigMap that mig-manager reads."""
 
-    def __init__(self, client: Client, manager: MigManagerConfig, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        manager: MigManagerConfig,
+        report: Callable[[str], None],
+        conflicts: Conflicts | None = None,
+    ) -> None:
+        """`conflicts`: those of earlier writes, where several objects of this class write the ConfigMap."""
         self._client = client
+        self._conflicts = conflicts or Conflicts(client.clock.now)
         self._manager = manager
         self._report = report
         self._path = path_of("v1", "configmaps", namespace=manager.namespace, name=manager.name)
@@ -81,7 +89,7 @@ class ConfigMap:
     async def _write(self, change: Callable[[str], Edited | None], *, dry_run: bool = False) -> bool:
         """Write what a change makes of the text as it is now; a conflict is read and tried again."""
         query = {**MANAGER, **({"dryRun": "All"} if dry_run else {})}
-        for _ in range(_MOST_TRIES):
+        while not self._conflicts.is_resting(self._path):
             document = _decoded(await self._client.get(self._path))
             data = document.setdefault("data", {})
             found = change(data.get(CONFIG_KEY) or "")
@@ -93,13 +101,15 @@ class ConfigMap:
             except ApiError as error:
                 if not error.is_conflict:
                     raise
+                self._conflicts.note(self._path)
             else:
+                self._conflicts.forget(self._path)
                 if found.comments_lost and not dry_run:
                     self._report(
                         f"{self._manager}: its comments are lost: the document is not in block style"
                     )
                 return True
-        raise NotWritten(f"{self._manager} changed {_MOST_TRIES} times while it was written to")
+        raise NotWritten(f"{self._manager} changed {MOST_TRIES} times while it was written to")
 
 
 def _of_rollout(node: NodeIn) -> set[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -101,30 +101,21 @@ class WatchedNode:
     """One node, kept up to date."""
 
     node: NodeIn | None = None
-    states: set[str] = field(default_factory=set)  # of its layout, all that it has been in
+    # mig-manager's configurations that it named, each with a state that it was in then
+    states: set[tuple[str, str]] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, node: NodeIn | None) -> None:
         """The node as it is now; None: it is gone."""
         self.node = node
         if node is not None:
-            self.states.add(gpu_node(node).state)
+            gpus = gpu_node(node)
+            self.states.add((gpus.config, gpus.state))
         self.changed.set()
 
     async def change(self, seconds: float | None) -> None:
         """Wait until it changes, no longer than so many seconds."""
         await either(self.changed, seconds)
-
-    async def until(self, holds: Callable[[NodeIn], bool], seconds: float) -> bool:
-        """Wait until something holds of it; False when it does not in so many seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                while self.node is None or not holds(self.node):
-                    await self.changed.wait()
-                    self.changed.clear()
-        except TimeoutError:
-            return False
-        return True
 
 
 @asynccontextmanager

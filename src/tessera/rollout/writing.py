@@ -1,6 +1,6 @@
 """Writes to one node: its layout, or the name of a configuration, where nobody else has written meanwhile."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 from tessera.core.errors import TesseraError
@@ -10,16 +10,12 @@ from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.change import Change
-from tessera.rollout.config_map import MANAGER
+from tessera.rollout.config_map import MANAGER, NotWritten
+from tessera.rollout.conflicts import MOST_TRIES
 
-_MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare
 # mig-manager removes the operator's DaemonSets from a node while it works, by labels `nvidia.com/gpu.deploy.…`
 _DEPLOY: Final = "nvidia.com/gpu.deploy."
 _PAUSED: Final = "paused-for-mig-change"
-
-
-class NotShown(TesseraError):
-    """The node does not show the layout that was written."""
 
 
 class Overtaken(TesseraError):
@@ -29,27 +25,25 @@ class Overtaken(TesseraError):
         super().__init__(f"another client changed {change.key} meanwhile; left as it is")
 
 
-async def write(
-    client: Client, change: Change, expected: Collection[str | None], value: str | None, state: str | None
-) -> bool:
-    """Write a value and its state where one of the expected values is; False when the value is there already."""
+async def write(client: Client, change: Change, expected: Collection[str | None], value: str) -> None:
+    """Write a value, and remove its state, where one of the expected values is."""
     path = path_of("v1", "nodes", name=change.node)
-    for _ in range(_MOST_TRIES):
+    for _ in range(MOST_TRIES):
         node = decode_node(await client.get(path))
         found = change.value_of(node)
         if found == value:
-            return False
+            return
         if found not in expected:
             raise Overtaken(change)
-        patch = change.patch(value, state, node.metadata.resource_version)
+        patch = change.patch(value, node.metadata.resource_version)
         try:
             await client.patch(path, patch, PatchType.MERGE, MANAGER)
         except ApiError as error:
             if not error.is_conflict:
                 raise
         else:
-            return True
-    raise NotShown(f"the node changed {_MOST_TRIES} times while it was written to")
+            return
+    raise NotWritten(f"the node changed {MOST_TRIES} times while it was written to")
 
 
 async def refusal(client: Client, change: Change) -> str:
@@ -57,7 +51,7 @@ async def refusal(client: Client, change: Change) -> str:
     path = path_of("v1", "nodes", name=change.node)
     query = {**MANAGER, "dryRun": "All"}
     try:
-        await client.patch(path, change.patch(change.after, None), PatchType.MERGE, query)
+        await client.patch(path, change.patch(change.after), PatchType.MERGE, query)
     except ApiError as error:
         return str(error)
     return ""
@@ -73,15 +67,3 @@ def paused(node: NodeIn, *states: str) -> list[str]:
         return []
     labels = node.metadata.labels or {}
     return sorted(key for key, value in labels.items() if key.startswith(_DEPLOY) and value == _PAUSED)
-
-
-async def resume(client: Client, node: NodeIn, labels: Sequence[str]) -> None:
-    """Let those DaemonSets come back, unless the node has changed since."""
-    version = node.metadata.resource_version
-    patch = {"metadata": {"labels": dict.fromkeys(labels, "true"), "resourceVersion": version}}
-    path = path_of("v1", "nodes", name=node.metadata.name)
-    try:
-        await client.patch(path, patch, PatchType.MERGE, MANAGER)
-    except ApiError as error:
-        if not error.is_conflict:
-            raise

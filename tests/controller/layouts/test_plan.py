@@ -48,8 +48,8 @@ def seen(name, annotations=None, ready="True", pool="a", **labels):
     return SeenNode.of(decode_node(msgspec.json.encode(document)))
 
 
-def record(owner=OURS):
-    return {ROLLOUT: written(RolloutRecord(owner, Phase.CORDONED, 1.0, 2.0, 3.0, "new"))}
+def record(owner=OURS, phase=Phase.CORDONED, **fields):
+    return {ROLLOUT: written(RolloutRecord(owner, phase, 1.0, 2.0, 3.0, "new", **fields))}
 
 
 def end(result, at=NOW, target=CHANGE.target, owner=OURS):
@@ -154,6 +154,11 @@ def test_a_limit_that_was_lowered():
         ({RESULT: "nonsense"}, (State.PENDING, ""), True),
         (record(), (State.UPDATING, "Cordoned"), False),
         (record(Owner("ann@host")), (State.PENDING, "tessera mig apply (ann@host) is changing it"), False),
+        (
+            record(Owner("ann@host"), Phase.WAITING, cordons=False),
+            (State.PENDING, "tessera mig apply (ann@host) is changing it"),
+            False,
+        ),
     ],
 )
 def test_states(annotations, state, begins):

@@ -5,10 +5,11 @@ from collections import Counter
 
 import pytest
 
+from tessera.rollout.machine.carrying import CHANGES_ALL_THE_TIME
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
-from tests.controller.layouts.cluster import InThisLoop, claimed, cluster, layout
+from tests.controller.layouts.cluster import FastClock, InThisLoop, claimed, cluster, layout
 from tests.inventory.objects import pod
 from tests.kube.apiserver import status
 from tests.rollout import mig_manager
@@ -186,3 +187,61 @@ def test_many_nodes_that_refuse():
             assert one.cordoned == set()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("well", [0, 1, 2])
+def test_conflicts_at_one_node(well, caplog):
+    """At the cordon, at the write of the layout, or at the end: the node costs few requests, which is logged once; then the rollout goes on.
+    One that has not begun has the reason in the status."""
+    caplog.set_level("INFO", "tessera.controller.layouts")
+    path, clock = "/api/v1/nodes/gpu-0", FastClock()
+    asked, writes = list[tuple[float, bool]](), list[float]()
+
+    def intercept(request):
+        if request.path != path:
+            return None
+        if request.method == "PATCH":
+            writes.append(clock.now())
+        refused = request.method == "PATCH" and well < len(writes) <= well + 5
+        asked.append((clock.now(), refused))
+        return refusal(409, "the object has been modified") if refused else None
+
+    async def main():
+        rollout = {"timeout": "60m", "drainTimeout": "60m"}
+        async with cluster("gpu-0", document=layout(rollout=rollout)) as one:
+            one.server.intercept = intercept
+            one.lead("one")
+            if well == 0:
+                await one.until(lambda: CHANGES_ALL_THE_TIME in str(one.status().get("nodes")))
+            await one.until(lambda: one.condition("Ready")[0] == "True")
+            assert one.has_layout("gpu-0")
+
+    asyncio.run(main())
+    first = next(number for number, (_, refused) in enumerate(asked) if refused)
+    times = [time - asked[first - 1][0] for time, _ in asked[first - 1 :]]
+    again = next(time for time in times[10:] if time >= 60.0)
+    assert (sum(time < 60.0 for time in times), again >= 120.0) == (10, True)
+    told = [one for one in caplog.messages if CHANGES_ALL_THE_TIME in one]
+    assert len(told) == 1
+
+
+def test_a_config_map_that_changes_all_the_time():
+    """It is written to a few times, then after minutes; when the conflicts end, the node gets its layout."""
+    clock, writes = FastClock(), list[float]()
+
+    def intercept(request):
+        if request.method != "PUT" or request.path != f"{CONFIG_MAPS}/own-config":
+            return None
+        writes.append(clock.now())
+        return refusal(409, "the object has been modified") if len(writes) <= 5 else None
+
+    async def main():
+        async with cluster(document=of_mig_manager(rollout={"timeout": "60m"})) as one:
+            one.store.create(NODES, mig_manager.node("gpu-0"))
+            FakeMigManager(InThisLoop(one.server))  # type: ignore[arg-type] # as much of it as is used
+            one.server.intercept = intercept
+            one.lead("one")
+            await one.until(lambda: one.condition("Ready")[0] == "True")
+
+    asyncio.run(main())
+    assert writes[5] - writes[4] >= 120.0

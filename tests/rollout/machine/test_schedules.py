@@ -33,9 +33,9 @@ HANDS = ["uncordon", "cordon", "other layout"]
 
 
 class Schedule:
-    def __init__(self, *, drain: bool, cordoned: bool) -> None:
+    def __init__(self, how: How, *, cordoned: bool) -> None:
         self.world = World("gpu-0")
-        self.drain = drain
+        self.how = how
         self.saw: dict[str, Any] = {}
         self.pods = 0
         if cordoned:
@@ -71,9 +71,7 @@ class Schedule:
         if found == NotUnderWay():
             if asked(world.store.get(NODES, "gpu-0").document) != LAYOUT:
                 return True
-            found = begin(
-                seen, world.change("gpu-0"), OWNER, How(drain=self.drain, drain_timeout=300.0), world.now
-            )
+            found = begin(seen, world.change("gpu-0"), OWNER, self.how, world.now)
         if isinstance(found, Patch):
             world.write(seen, found)
             return found.outcome is not None
@@ -96,7 +94,7 @@ class Schedule:
 def test_fault_37_whenever_it_dies(schedule, drain, cordoned):
     """Whoever acts, dies or acts late, and whatever the node does: it is not left cordoned, nor uncordoned for who cordoned it before,
     and no rollout cuts it twice."""
-    one = Schedule(drain=drain, cordoned=cordoned)
+    one = Schedule(How(drain=drain, drain_timeout=300.0), cordoned=cordoned)
     for what in schedule:
         one.play(what)
         assert len(one.world.cuts) <= len(one.world.begins)
@@ -107,10 +105,23 @@ def test_fault_37_whenever_it_dies(schedule, drain, cordoned):
     assert len(one.world.cuts) <= len(one.world.begins)
 
 
+@given(st.lists(st.sampled_from([*ACTS, *WORLD]), min_size=40, max_size=60), st.booleans(), st.booleans())
+def test_whenever_it_dies_without_a_cordon(schedule, waits, cordoned):
+    """Whoever acts, dies or acts late: a rollout without a cordon leaves the node's cordon as it is, ends, and cuts the node once at most."""
+    one = Schedule(How(cordons=False, waits=waits, drain_timeout=300.0), cordoned=cordoned)
+    for what in schedule:
+        one.play(what)
+        assert len(one.world.cuts) <= len(one.world.begins)
+        assert one.world.cordoned("gpu-0") == cordoned
+    one.settle()
+    assert one.world.cordoned("gpu-0") == cordoned
+    assert len(one.world.cuts) <= len(one.world.begins)
+
+
 @given(st.lists(st.sampled_from([*ACTS, *WORLD, *HANDS]), min_size=40, max_size=60))
 def test_fault_38_whatever_hands_do(schedule):
     """A rollout ends also on a node that people change; a layout of theirs is left on it."""
-    one = Schedule(drain=False, cordoned=False)
+    one = Schedule(How(drain_timeout=300.0), cordoned=False)
     theirs = False
     for what in schedule:
         one.play(what)

@@ -332,3 +332,37 @@ def test_the_autopilot_waits_for_no_pod():
     assert found.outcome == Outcome(
         Result.IN_USE, "pods still hold devices that would go: ml/train (1 × 2g.20gb)"
     )
+
+
+def test_without_a_cordon():
+    """The node is not cordoned: a device plugin waits for pods and claims itself, so the layout is written at once."""
+    one = Rollout(How(cordons=False, waits=False), owner=Owner("ann@host"))
+    assert one.phase == "Waiting"
+    one.world.settled = False
+    one.world.ready("gpu-0", "Unknown")
+    one.world.add_pod("train", "gpu-0")
+    seen = replace(one.world.look("gpu-0"), claimed={"gpu-0-mig-2g-20gb-0": "ml/train"})
+    found = step(seen, one.world.now)
+    assert isinstance(found, Patch)
+    assert found.cuts
+    assert one.world.write(seen, found)
+    one.world.answer("gpu-0", "no room")
+    one.world.ready("gpu-0", "True")
+    one.world.cordon("gpu-0")
+    one.world.answer("gpu-0")
+    assert one.step().outcome.result is Result.DONE
+    assert one.world.cordoned("gpu-0"), "by somebody else"
+    assert {ROLLOUT, RESULT}.isdisjoint(one.node["metadata"]["annotations"])
+
+
+def test_without_a_cordon_pods_are_waited_for_where_mig_manager_cuts():
+    """They are named until they end, or the time is up; nothing is written meanwhile."""
+    waiting = "waiting for pods that hold devices which go: default/train (1 × 2g.20gb)"
+    one = Rollout(How(cordons=False, drain_timeout=300.0))
+    one.world.add_pod("train", "gpu-0")
+    assert one.step(299.0) == Wait(waiting)
+    assert one.step(1.0).outcome.result is Result.IN_USE
+    assert (asked(one.node), one.world.cordoned("gpu-0")) == (LAYOUT, False)
+    one = Rollout(How(cordons=False, drain_timeout=0.0))
+    one.world.add_pod("train", "gpu-0")
+    assert one.step().outcome.result is Result.IN_USE

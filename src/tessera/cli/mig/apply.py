@@ -8,14 +8,13 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import warn
-from tessera.cli.mig.applying import ApplyOptions, apply_changes, apply_plan, caller
+from tessera.cli.mig.applying import ApplyOptions, apply_changes, apply_plan
 from tessera.cli.mig.sources import cards_option, product_option, read_text
 from tessera.core.mig.geometry import Product
 from tessera.kube.object_files import naming
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.plans import read_plan
-from tessera.protocol.mig.rollouts import Owner
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import changes_of
 from tessera.rollout.rollout import Cordon, MaxUnavailable
@@ -114,8 +113,8 @@ def command(
     state and in what it offers, before the next. A node that does not gets its old layout back, and the rest stays as it is.
     The same command again continues where it stopped.
 
-    With --cordon no new pods come to a node while it changes; what the command has begun stands in an annotation of the node, so
-    that the same command continues it, even after a kill. A node that was cordoned before stays so.
+    What the command has begun stands in an annotation of the node, so that the same command continues it, even after a kill.
+    With --cordon no new pods come to a node while it changes. A node that was cordoned before stays so.
 
     \b
     tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
@@ -139,7 +138,7 @@ def command(
         raise click.UsageError(
             "--drain evicts the pods that --when-in-use=refuse refuses a node for: use one of them"
         )
-    cordoned = Cordon(Owner(caller()), drain, drain_timeout) if cordon or drain else None
+    cordoned = Cordon(drain, drain_timeout) if cordon or drain else None
     if cordoned is not None and in_use is None:
         in_use = WhenInUse.WAIT
     how = ApplyOptions(yes, dry_run, at_once, timeout if wait else None, in_use, cordoned)

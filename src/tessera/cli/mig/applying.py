@@ -21,6 +21,7 @@ from tessera.core.text import counts_in_words, first_of, number_of
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.edited import entries_text, own_copy
+from tessera.protocol.mig.rollouts import Owner
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap
 from tessera.rollout.outcomes import NodeRollout
@@ -122,6 +123,7 @@ async def _dry_run(client: Client, found: Changes, to_write: Sequence[Change]) -
 async def _roll_out(client: Client, found: Changes, how: ApplyOptions) -> int:
     rollout = Rollout(
         client,
+        owner=Owner(caller()),
         at_once=how.at_once.of(len(found.changes)),
         timeout=how.timeout,
         report=warn,

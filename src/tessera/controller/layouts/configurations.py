@@ -11,6 +11,7 @@ from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.protocol.mig.rollouts import RolloutRecord
 from tessera.rollout.change import Change
 from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
+from tessera.rollout.conflicts import Conflicts
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,7 @@ class OurConfigurations:
     def __init__(self, client: Client, fence: Callable[[], None]) -> None:
         self._client = client
         self._fence = fence
+        self._conflicts = Conflicts(client.clock.now)
         self._entries: dict[str, Configurations] = {}
         self._left: set[str] = set()
         self._manager: MigManagerConfig | None = None
@@ -30,14 +32,17 @@ class OurConfigurations:
         self._manager = manager
         entries = self._entries[change.after] = {change.after: change.entries}
         self._fence()
-        await ConfigMap(self._client, manager, log.info).add(entries)
+        await self._config_map(manager).add(entries)
 
     async def ensure(self, record: RolloutRecord) -> None:
         """See that the ConfigMap has the one of a rollout before a label names it."""
         entries, manager = self._entries.get(record.after), self._manager
         if record.label and entries and manager is not None and not manager.owned:
             self._fence()
-            await ConfigMap(self._client, manager, log.info).add(entries)
+            await self._config_map(manager).add(entries)
+
+    def _config_map(self, manager: MigManagerConfig) -> ConfigMap:
+        return ConfigMap(self._client, manager, log.info, self._conflicts)
 
     def leave(self, record: RolloutRecord) -> None:
         """A rollout has ended: its node may have left one."""
@@ -53,7 +58,7 @@ class OurConfigurations:
         self._left.clear()
         self._fence()
         try:
-            for name in await ConfigMap(self._client, manager, log.info).remove_unused(names):
+            for name in await self._config_map(manager).remove_unused(names):
                 log.info("no node uses %s any more: removed from %s", name, manager)
         except (KubeError, InvalidInput, NotWritten) as error:
             log.warning("configurations that no node uses could not be removed: %s", error)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -18,7 +18,7 @@ from tessera.core.autopilot.values import Recut
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
-from tessera.kube.failures import CONFLICTS, Retries
+from tessera.kube.failures import Once, Retries
 from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
@@ -26,10 +26,10 @@ from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
 from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
 from tessera.rollout.in_use import named
-from tessera.rollout.machine.carrying import Carrier
+from tessera.rollout.machine.carrying import CHANGES_ALL_THE_TIME, Carrier
 from tessera.rollout.machine.step import begin, step, unfence
 from tessera.rollout.machine.step import fence as fence_off
-from tessera.rollout.machine.values import Evict, How, NodeSnapshot, NotUnderWay, Outcome, Patch
+from tessera.rollout.machine.values import How, NodeSnapshot, NotUnderWay, Outcome, Patch, Step, Wait
 from tessera.rollout.planned import NotNow, recut_change
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,6 @@ _FIRST: Final = 60.0  # seconds until a node that did not begin is looked at aga
 _LONGEST: Final = 600.0  # the same of one that refuses again and again
 _AT_ONCE: Final = 16  # nodes that are read and written at the same time
 _SHARED: Final = 10.0  # seconds: of thousands of nodes that may begin, not each reads all claims of the cluster; who is cordoned is looked at anew
-_MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
 
 
 class NodeRollouts:
@@ -50,9 +49,7 @@ class NodeRollouts:
         state: LayoutState,
         failures: ReconcilerFailures,
         verdict: Callable[[SeenNode, MigLayout], Verdict],
-        conflicts: Retries,
     ) -> None:
-        """`conflicts`: nodes that changed while they were written to, and until when they are left alone."""
         self.told: dict[str, str] = {}  # by node: what its rollout waits for
         self.outcomes: dict[
             str, Outcome
@@ -64,7 +61,7 @@ class NodeRollouts:
         self._metrics = parts.metrics
         self._failures = failures
         self._verdict = verdict
-        self._conflicts = conflicts
+        self._changing = Once(client.clock.now)  # by node: that it cannot begin by that
         self._carrier = Carrier(client, parts.fence)
         # slots by which nobody can cordon any more, by the MigLayout's UID and the node: this process has ended the rollout, or has given the slot and sent nothing since
         self._unused: set[tuple[str, str]] = set()
@@ -93,7 +90,8 @@ class NodeRollouts:
 
     def put_off(self, node: str) -> str:
         """Why a node is not looked at for a while; empty when it is."""
-        return self._refusals.reason_to_wait(node)
+        changing = CHANGES_ALL_THE_TIME if self._carrier.is_resting(node) else ""
+        return self._refusals.reason_to_wait(node) or changing
 
     def look_again(self) -> None:
         """What was refused may do now: a MigLayout has changed."""
@@ -105,7 +103,6 @@ class NodeRollouts:
         for name in self.told.keys() - set(names):
             del self.told[name]
         self._refusals.forget_old()
-        self._conflicts.forget_old()
         for at in range(0, len(names), _AT_ONCE):
             some = await asyncio.gather(*map(self._drive, names[at : at + _AT_ONCE]), return_exceptions=True)
             for error in (one for one in some if isinstance(one, BaseException)):
@@ -116,12 +113,15 @@ class NodeRollouts:
     async def _drive(self, name: str) -> bool:
         """Take the next steps of one node; what goes wrong is of this node, and the others go on."""
         subject = f"node {name}"
-        if self._failures.rests(subject) or not self._conflicts.is_due(name):
+        if self._failures.rests(subject):
             return False
         with self._failures.survived("rollout", subject) as tried:
-            for _ in range(_MOST_STEPS):
-                if (done := await self._step(name)) is not None:
-                    return done
+            found = await self._carrier.drive(name, partial(self._next, name), partial(self._write, name))
+            if isinstance(found, Wait):
+                if self.told.get(name) != found.reason:
+                    log.info("node %s: %s", name, found.reason)
+                self.told[name] = found.reason
+            return isinstance(found, Outcome)
         if tried.error is not None:
             self.told[name] = words(tried.error)
         return False
@@ -134,45 +134,28 @@ class NodeRollouts:
             self._state.remove_node(name)
         return seen
 
-    async def _write(
-        self, seen: NodeSnapshot, patch: Patch, ensure: Callable[[], Awaitable[object]] | None = None
-    ) -> NodeIn | None:
-        """Write to a node; None where it has changed since it was seen: then it is left alone, longer each time."""
-        after = await self._carrier.write(seen, patch, ensure)
-        if after is not None:
-            self._conflicts.forget(seen.name)
-            return after
-        seconds = self._conflicts.put_off(seen.name)
-        if seconds > CONFLICTS[0]:
-            self.told[seen.name] = f"the node changes while it is written to; tried again in {seconds:g} s"
-        return None
-
-    async def _step(self, name: str) -> bool | None:
-        """Take one step; whether the rollout has ended by it, and None where the next can follow at once."""
+    async def _next(self, name: str) -> tuple[NodeSnapshot | None, Step]:
+        """A node as it is now, and what is next for it."""
         seen = await self._look(name)
         if seen is None:
-            return False
+            return None, NotUnderWay()
         node = self._state.refresh_node(seen.node)
         if node.record is None or not node.record.owner.uid:
+            return seen, NotUnderWay()
+        return seen, step(seen, self._time.now(), cancelled=await self._cancelled(node, node.record))
+
+    async def _write(self, name: str, seen: NodeSnapshot, patch: Patch) -> bool:
+        """Write what is next for a node; False where it has changed since it was seen."""
+        if (record := seen.record) is None:
             return False
-        found = step(seen, self._time.now(), cancelled=await self._cancelled(node, node.record))
-        if isinstance(found, NotUnderWay):
+        after = await self._carrier.write(seen, patch, partial(self.configurations.ensure, record))
+        if after is None:
             return False
-        if isinstance(found, Patch):
-            after = await self._write(seen, found, partial(self.configurations.ensure, node.record))
-            if after is None:
-                return False
-            log.info("node %s: %s", name, found.told)
-            self._state.refresh_node(after)
-            if found.outcome is not None:
-                self._end(seen, node.record, found.outcome)
-            return True if found.outcome is not None else None
-        if isinstance(found, Evict):
-            await self._carrier.evict(seen, found)
-        if self.told.get(name) != found.reason:
-            log.info("node %s: %s", name, found.reason)
-        self.told[name] = found.reason
-        return False
+        log.info("node %s: %s", name, patch.told)
+        self._state.refresh_node(after)
+        if patch.outcome is not None:
+            self._end(seen, record, patch.outcome)
+        return True
 
     async def _cancelled(self, node: SeenNode, record: RolloutRecord) -> str:
         """Why a rollout that has not written anything yet is no longer wanted; empty where it is."""
@@ -268,14 +251,18 @@ class NodeRollouts:
         unused = slot in self._unused
         self._unused.discard(slot)
         try:
-            after = await self._write(seen, begin(seen, change, owner, how, self._time.now()))
+            after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
         except ApiError as error:
             if unused and error.code < 500:  # the API server has refused it, so it does not arrive later
                 self._unused.add(slot)
             raise
-        if after is None and unused:
-            self._unused.add(slot)
-        if after is not None:
+        if after is None:
+            if unused:
+                self._unused.add(slot)
+            if self._carrier.is_resting(name) and self._changing.begin(CHANGES_ALL_THE_TIME, name):
+                log.info("node %s: %s", name, CHANGES_ALL_THE_TIME)
+        else:
+            self._changing.end(name)
             self._refusals.forget(name)
             self._state.refresh_node(after)
             log.info("node %s: cordoned for MigLayout %s", name, layout.name)
@@ -313,11 +300,9 @@ class NodeRollouts:
         if (slot := (layout.uid, name)) in self._unused:
             self._unused.discard(slot)
             return True
-        if not self._conflicts.is_due(name):
-            return False
         # where the node cannot be written to, the others go on
         with self._failures.survived("rollout", f"node {name}", of_the_server) as tried:
-            return await self._release(name, layout)
+            return not self._carrier.is_resting(name) and await self._release(name, layout)
         if tried.error is not None:
             self._refusals.let_be(name, _FIRST, words(tried.error))
         return False
@@ -335,12 +320,12 @@ class NodeRollouts:
             # of another one: who would still cordon it by this slot has seen it as it was before
             return one.record.owner.uid != layout.uid
         owner = Owner(layout.name, layout.uid)
-        after = await self._write(seen, fence_off(seen, owner, self._time.now()))
+        after = await self._carrier.write(seen, fence_off(seen, owner, self._time.now()))
         if after is None:
             return False
         fenced = NodeSnapshot(after)
         if (clear := unfence(fenced)) is not None:
-            after = await self._write(fenced, clear) or after
+            after = await self._carrier.write(fenced, clear) or after
         self._state.refresh_node(after)
         return True
 

@@ -78,8 +78,8 @@ class LayoutReconciler(Reconciler):
         self._looking = Looking(client, metrics, self._failures, self._autopilot, soonest)
         self._pace = Pace()
         self._again = inf  # when something is to be written that can wait, by a clock that never jumps
-        self._conflicts = Retries(client.clock.now, *CONFLICTS)  # of MigLayouts by UID, and of nodes by name
-        self._rollouts = NodeRollouts(parts, self.state, self._failures, self._verdict, self._conflicts)
+        self._conflicts = Retries(client.clock.now, *CONFLICTS)  # of MigLayouts, by UID
+        self._rollouts = NodeRollouts(parts, self.state, self._failures, self._verdict)
         metrics.layout_nodes = lambda: {
             (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State
         }
@@ -173,11 +173,10 @@ class LayoutReconciler(Reconciler):
         else:
             self._again = min(self._again, due)
         self._rollouts.slots_written(one.layout, one.begin)
-        due_now = [name for name in one.begin if self._conflicts.is_due(name)]
-        for name in due_now:
+        for name in one.begin:
             if name in layout.updating and self._stands(layout):
                 await self._rollouts.begin(name, layout, one.recuts.get(name, ()))
-        return bool(released or due_now)
+        return bool(released or one.begin)
 
     def _stands(self, layout: MigLayout) -> bool:
         """Whether a MigLayout still is as it was planned for: it may be paused, or have a lower limit, by now."""

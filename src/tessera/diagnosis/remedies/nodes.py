@@ -155,7 +155,7 @@ def _opened(seen: Evidence, one: ObservedNode, reason: str) -> Remedy:
     """A node takes the pod. One that a rollout has cordoned is uncordoned by it: nobody else may, as long as its cards are cut."""
     name, cordoned = one.node.name, CORDONED in one.node.taints
     rollout, changes = seen.inventory.rollouts.get(name), (NodeOpened(name),)
-    if not cordoned or not isinstance(rollout, RolloutRecord) or rollout.cordoned:
+    if not cordoned or not isinstance(rollout, RolloutRecord) or not rollout.uncordons:
         command = f"kubectl {'uncordon' if cordoned else 'describe node'} {name}"
         return Remedy("change", f"the pod may go to node {name}: {reason}", (command,), changes)
     owner = rollout.owner

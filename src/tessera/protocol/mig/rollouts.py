@@ -25,6 +25,7 @@ class Phase(StrEnum):
     """How far a node's rollout is."""
 
     CORDONED = "Cordoned"  # no new pods come; those that hold devices which go are waited for
+    WAITING = "Waiting"  # the same on a node that the rollout does not cordon
     WRITTEN = "Written"  # the new layout is on the node, which is to show it
     RETRYING = (
         "Retrying"  # mig-manager did not know the configuration yet: its label names another, for a moment
@@ -39,6 +40,7 @@ class Phase(StrEnum):
 
 _WORDS: Final = {
     Phase.CORDONED: "cordoned; the pods that hold devices which go are waited for",
+    Phase.WAITING: "the pods that hold devices which go are waited for",
     Phase.WRITTEN: "the new layout is written; the node is to show it",
     Phase.RETRYING: "mig-manager does not know the configuration yet; it is given again",
     Phase.PUTTING_BACK: "the old layout is written again; the node is to show it",
@@ -80,6 +82,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     label: bool = False  # into mig-manager's label; else into the annotation
     state: str = ""  # the state of the old layout
     cordoned: bool = False  # the node was cordoned before, and stays so
+    cordons: bool = True  # the node is cordoned meanwhile
     drain: bool = False  # evict the pods that hold devices which go
     auto: bool = False  # the autopilot decided it: no pod is waited for
     touched: tuple[str, ...] | None = None  # the resources of which devices go; None: any may
@@ -101,6 +104,11 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     @property
     def target(self) -> str:
         return target_of(self.key, self.after)
+
+    @property
+    def uncordons(self) -> bool:
+        """Whether the node is uncordoned at the end: not one that somebody else has cordoned."""
+        return self.cordons and not self.cordoned
 
     @property
     def configurations(self) -> set[str]:

@@ -1,30 +1,32 @@
-"""One node's rollout for a caller who waits for it: `tessera mig apply --cordon`.
+"""One node's rollout for a caller who waits for it: `tessera mig apply`.
 
 A node on which such a rollout of the same layout was left, by a command that was killed, is continued.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
-from tessera.protocol.mig.rollouts import Owner, Result, target_of
+from tessera.protocol.mig.nodes import CHANGING
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Result, RolloutRecord, target_of
 from tessera.rollout.change import Change
 from tessera.rollout.config_map import NotWritten
 from tessera.rollout.machine.carrying import Carrier
 from tessera.rollout.machine.step import begin, next_step
-from tessera.rollout.machine.values import Evict, How, NextStep, NodeSnapshot, Outcome, Patch
+from tessera.rollout.machine.values import How, NextStep, NodeSnapshot, Outcome, Patch
 from tessera.rollout.progress import progress_of, watched
 from tessera.rollout.writing import Overtaken
 
 
 class LeftUnderWay(TesseraError):
-    """The API server fails, and the node may be cordoned still."""
+    """The node cannot be written to, and the rollout stands on it still."""
 
 
 class Alone:
-    """Brings one node from the cordon to the end."""
+    """Brings one node from the beginning to the end."""
 
     # seconds between two looks at the node and its pods; a change of the node is looked at, at once
     polls = 2.0
@@ -51,30 +53,45 @@ class Alone:
         self._cancelled = ""
         self._began = False
         self._stands = False  # whether the rollout may stand on the node
+        self._patient_until = client.clock.now() + how.timeout  # where the node changes all the time
         self._news = asyncio.Event()
+        self._states: set[tuple[str, str]] = set()
 
     def interrupt(self) -> None:
         """Put back what is written, and end."""
         self._cancelled = "interrupted"
+        self._carrier.try_at_once(self._change.node)
         self._news.set()
 
     async def run(self) -> Outcome:
         async with watched(self._client, self._change.node) as node:
-            node.changed = self._news
+            node.changed, node.states = self._news, self._states
             failing: float | None = None
             while True:
                 try:
-                    outcome = await self._turn()
+                    found = await self._carrier.drive(self._change.node, self._decide, self._write)
                 except (KubeError, InvalidInput, NotWritten) as error:
                     if not (self._began or self._stands):
                         raise
-                    outcome, failing = None, self._failed(error, failing)
+                    failing = self._failed(error, failing)
                 else:
                     failing = None
-                if outcome is not None:
-                    return outcome
+                    if isinstance(found, Outcome):
+                        return found
+                    if found is not None:
+                        self._tell(found.reason)
+                    self._check_conflicts()
                 await node.change(self.polls)
                 self._news.clear()
+
+    def _check_conflicts(self) -> None:
+        """Give up where the node has changed for too long whenever it was written to; an operator who interrupts waits for none of it."""
+        now = self._client.clock.now()
+        if not self._carrier.is_resting(self._change.node):
+            self._patient_until = now + self._how.timeout
+        elif self._cancelled or now >= self._patient_until:
+            error = "the node changed whenever it was written to"
+            raise LeftUnderWay(f"{error}; {self._left}") if self._stands or self._began else NotWritten(error)
 
     def _failed(self, error: TesseraError, since: float | None) -> float:
         """Since when calls fail; `LeftUnderWay` where nothing more can be done."""
@@ -82,42 +99,36 @@ class Alone:
         since = now if since is None else since
         if now >= since + self.patience:
             if self._cancelled:
-                again = "the same command goes on with it"
-                raise LeftUnderWay(
-                    f"{error}; the rollout has not ended, and the node may be cordoned: {again}"
-                ) from error
+                raise LeftUnderWay(f"{error}; {self._left}") from error
             self._cancelled, since = str(error), now
         self._tell(f"{error}; tried again")
         return since
 
-    async def _turn(self) -> Outcome | None:
-        """Take the next steps; how it ended, where it has."""
-        while True:
-            seen = await self._carrier.look(self._change.node)
-            if seen is None:
-                return Outcome(Result.OVERTAKEN, "the node is gone")
-            found = self._next(seen, self._client.clock.wall())
-            match found:
-                case Outcome():
-                    return found
-                case Patch():
-                    if await self._write(seen, found):
-                        self._began = True
-                        self._tell(found.told)
-                        if found.outcome is not None:
-                            return found.outcome
-                    continue
-                case Evict():
-                    await self._carrier.evict(seen, found)
-            self._tell(found.reason)
-            return None
+    @property
+    def _left(self) -> str:
+        """How a node is left whose rollout has not ended, and what to type."""
+        again = "the same command goes on with it"
+        if self._how.cordons:
+            return f"the rollout has not ended, and the node may be cordoned: {again}"
+        return f"the rollout has not ended: {again}; this puts the old layout back: {self._change.by_hand()}"
+
+    async def _decide(self) -> tuple[NodeSnapshot | None, NextStep | Outcome]:
+        seen = await self._carrier.look(self._change.node)
+        if seen is None:
+            return None, Outcome(Result.OVERTAKEN, "the node is gone")
+        worked = any((self._change.after, state) in self._states for state in CHANGING)
+        return seen, self._next(replace(seen, worked=worked), self._client.clock.wall())
 
     async def _write(self, seen: NodeSnapshot, patch: Patch) -> bool:
         try:
-            return await self._carrier.write(seen, patch, self._ensure) is not None
+            if await self._carrier.write(seen, patch, self._ensure) is None:
+                return False
         except KubeError as error:  # what was not refused may have been written
             self._stands |= not isinstance(error, ApiError) or error.code >= 500
             raise
+        self._began = True
+        self._tell(patch.told)
+        return True
 
     def _next(self, seen: NodeSnapshot, now: float) -> NextStep | Outcome:
         """The next step; or how it ends, where the rollout on the node is another's, or there is none to begin."""
@@ -128,7 +139,7 @@ class Alone:
             return Outcome(Result.OVERTAKEN, str(error))
         if record is not None:
             if record.owner.uid or record.target != target_of(change.key, change.after):
-                return Outcome(Result.OVERTAKEN, f"{record.owner} is changing it")
+                return Outcome(Result.OVERTAKEN, _is_changed_by(record))
             self._stands = True
             return next_step(seen, record, now, cancelled=self._cancelled, undo=True)
         if self._cancelled:
@@ -141,6 +152,15 @@ class Alone:
         return begin(seen, change, self._owner, self._how, now)
 
     def _tell(self, text: str) -> None:
-        if text != self._told:
+        if text and text != self._told:
             self._report(f"{self._change.node}: {text}")
-        self._told = text
+        self._told = text or self._told
+
+
+def _is_changed_by(record: RolloutRecord) -> str:
+    """Who changes a node that gets another layout now; a command that was killed does not go on by itself."""
+    text = f"{record.owner} is changing it"
+    if record.owner.uid:
+        return text
+    uncordon = " and uncordon it" if record.uncordons else ""
+    return f"{text}; if that was killed, call it again, or remove the node's annotation {ROLLOUT}{uncordon}"

@@ -1,6 +1,7 @@
 """Reads a node, and carries out the steps of its rollout."""
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
@@ -11,9 +12,16 @@ from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.rollouts import ROLLOUT, Phase, RolloutRecord
 from tessera.rollout.config_map import MANAGER
+from tessera.rollout.conflicts import MOST_TRIES, Conflicts
 from tessera.rollout.in_use import ClaimedDevices, uses_of
-from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
+from tessera.rollout.machine.values import Evict, NodeSnapshot, NotUnderWay, Outcome, Patch, Step, Wait
 from tessera.rollout.progress import offered_by, offered_on
+
+_MOST_STEPS: Final = 8  # of one node before others have their turn: a rollout writes four times
+CHANGES_ALL_THE_TIME: Final = (
+    f"the node changed {MOST_TRIES} times in a row while it was written to; "
+    "tried again in some minutes, later from time to time"
+)
 
 
 class Carrier:
@@ -23,6 +31,7 @@ class Carrier:
     settles = 2.0
 
     def __init__(self, client: Client, fence: Callable[[], None] = lambda: None) -> None:
+        self._conflicts = Conflicts(client.clock.now)
         self._client = client
         self._fence = fence
         self._claimed = ClaimedDevices(client)
@@ -31,15 +40,51 @@ class Carrier:
             str, tuple[float, float]
         ] = {}  # by node: which rollout, and when it was first seen
 
+    async def drive(
+        self,
+        name: str,
+        decide: Callable[[], Awaitable[tuple[NodeSnapshot | None, Step | Outcome]]],
+        write: Callable[[NodeSnapshot, Patch], Awaitable[bool]],
+    ) -> Outcome | Wait | None:
+        """Take the next steps of a node until its rollout ends or waits; None where it has none, or more can follow at once.
+
+        `decide` looks at the node and says what is next; `write` says whether a write went through.
+        """
+        for _ in range(_MOST_STEPS):
+            if self.is_resting(name):
+                return Wait(CHANGES_ALL_THE_TIME)
+            seen, found = await decide()
+            if isinstance(found, Outcome):
+                return found
+            if seen is None or isinstance(found, NotUnderWay):
+                return None
+            if isinstance(found, Patch):
+                if await write(seen, found) and found.outcome is not None:
+                    return found.outcome
+                continue
+            if isinstance(found, Evict):
+                await self.evict(seen, found)
+            return Wait(found.reason)
+        return None
+
+    def is_resting(self, name: str) -> bool:
+        """Whether a node is left alone for a while, since it changed whenever it was written to."""
+        return self._conflicts.is_resting(_path(name))
+
+    def try_at_once(self, name: str) -> None:
+        """Write to a node again that is left alone for a while."""
+        self._conflicts.forget(_path(name))
+
     async def look(self, name: str) -> NodeSnapshot | None:
         """A node and what its pods hold, as they are now; None where there is no such node."""
         if not is_name(name):
             return None
         began = self._client.clock.now()
-        raw = await self._client.find(path_of("v1", "nodes", name=name))
+        raw = await self._client.find(_path(name))
         if raw is None:
             self._refused.pop(name, None)
             self._cordoned.pop(name, None)
+            self.try_at_once(name)
             return None
         node = decode_node(raw)
         waits = _waiting(node)
@@ -74,13 +119,16 @@ class Carrier:
         if patch.cuts and ensure is not None:
             await ensure()
         self._fence()
-        path = path_of("v1", "nodes", name=seen.name)
+        path = _path(seen.name)
         try:
             after = decode_node(await self._client.patch(path, patch.body, PatchType.MERGE, MANAGER))
         except ApiError as error:
-            if not (error.is_conflict or error.is_not_found):
+            if error.is_conflict:
+                self._conflicts.note(path)
+            elif not error.is_not_found:
                 raise
             return None
+        self._conflicts.forget(path)
         if patch.outcome is not None:
             self._refused.pop(seen.name, None)
         return after
@@ -116,6 +164,10 @@ class Carrier:
                 return f"{pod} is not evicted: {error.message}"
             return f"{pod} cannot be evicted: {error}"
         return ""
+
+
+def _path(node: str) -> str:
+    return path_of("v1", "nodes", name=node)
 
 
 def _waiting(node: NodeIn) -> RolloutRecord | None:

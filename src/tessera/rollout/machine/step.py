@@ -25,7 +25,6 @@ from tessera.protocol.mig.rollouts import (
     RolloutRecord,
     written,
 )
-from tessera.rollout.attempt import ENDED, LATE, NO_CONFIGURATION, TO_CLEAR, TO_COME_BACK, Attempt
 from tessera.rollout.change import Change, value_of
 from tessera.rollout.in_use import SAID_WITHIN, Going, named
 from tessera.rollout.machine.values import (
@@ -45,13 +44,32 @@ from tessera.rollout.writing import paused
 # characters: it stands in an annotation, and the API server may say very much
 _MOST_REASON: Final = 2000
 _MEANWHILE: Final = "another client changed {} meanwhile; left as it is"
+NO_CONFIGURATION: Final = "tessera-try-again"  # names nothing: mig-manager answers `failed`, and cuts nothing
+ENDED: Final = ("success", "failed")  # what mig-manager says when it has ended
+# seconds: the kubelet syncs a ConfigMap every minute, plus what its cache keeps; mig-manager may not know a new entry until then
+LATE: Final = 180.0
+TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
+TO_CLEAR: Final = 240.0  # the same where mig-manager cuts, and the device plugin leaves and comes back
+
+
+class Attempt:
+    """How long one try takes, in seconds; tests go quicker."""
+
+    settles = 5.0  # a node may still say what it said of its old layout, before it has looked at the new one
+    pause = 10.0  # from one try to the next; each is twice the one before
+    between = 20.0  # that mig-manager may take to say something of the name that is there in between
 
 
 def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float) -> Patch:
-    """Cordon a node that has no rollout, and write down what will happen to it."""
+    """Write down on a node that has no rollout what will happen to it; cordon it, unless the rollout goes without."""
+    if how.cordons:
+        phase, told, spec = Phase.CORDONED, "cordoned", {"unschedulable": True}
+    else:
+        phase, told, spec = Phase.WAITING, "", {}
+    going = change.going if how.waits else Going(frozenset(), {})
     record = RolloutRecord(
         owner,
-        Phase.CORDONED,
+        phase,
         now,
         now if how.auto else now + how.drain_timeout,
         how.timeout,
@@ -60,14 +78,18 @@ def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float
         label=change.label,
         state=change.state,
         cordoned=seen.cordoned,
+        cordons=how.cordons,
         drain=how.drain and not how.auto,
         auto=how.auto,
-        touched=None if change.removed is None else tuple(sorted(change.removed)),
-        places=None if change.places is None else dict(change.places),
+        touched=None if going.resources is None else tuple(sorted(going.resources)),
+        places=None if going.places is None else {card: tuple(some) for card, some in going.places.items()},
         offered=dict(change.offered),
         expected=None if change.expected is None else dict(change.expected),
     )
-    return _patch(seen, record, "cordoned", {"unschedulable": True}, annotations={RESULT: None})
+    if change.written and not how.cordons:  # the node is to show what stands on it, and that is all
+        late = _late_until(record, now)
+        record = replace(record, phase=Phase.WRITTEN, until=now + how.timeout, late=late)
+    return _patch(seen, record, told, spec, annotations={RESULT: None})
 
 
 def fence(seen: NodeSnapshot, owner: Owner, now: float) -> Patch:
@@ -139,7 +161,7 @@ class _Turn:
         record, end, reason = self.record, None, shortened(reason, _MOST_REASON)
         if record.owner.uid and result not in (Result.DONE, Result.CANCELLED):
             end = written(RolloutEnd(record.owner, record.target, result, self.now, reason))
-        spec = {} if record.cordoned else {"unschedulable": None}
+        spec = {"unschedulable": None} if record.uncordons else {}
         body = _patch(self.seen, None, "", spec, annotations={ROLLOUT: None, RESULT: end}).body
         return Patch(body, f"{result}: {reason}" if reason else "done", outcome=Outcome(result, reason))
 
@@ -162,6 +184,8 @@ class _Turn:
         seconds = min(record.timeout, TO_CLEAR if record.label else TO_COME_BACK)
         back = self.moved(Phase.PUTTING_BACK, seconds, result=result, reason=reason)
         told = f"{reason}; the old layout is written again"
+        if record.before == record.after and not record.label:
+            return self.finish(result, reason)
         if self.value == record.before:
             return _patch(self.seen, back, told)
         # mig-manager, where it answers at all, says its own state of the old configuration
@@ -175,16 +199,16 @@ class _Turn:
         return _patch(self.seen, self.record, told, labels=dict.fromkeys(left, "true")) if left else None
 
 
-def _cordoned(turn: _Turn) -> NextStep:
+def _before_write(turn: _Turn) -> NextStep:
     """Wait for pods that hold devices which go, or evict them; then write."""
     seen, record = turn.seen, turn.record
     if turn.value not in (record.before, record.after):
         return turn.overtaken()
     if turn.cancelled:
         return turn.finish(Result.CANCELLED, turn.cancelled)
-    if not seen.cordoned:
+    if record.cordons and not seen.cordoned:
         return turn.overtaken("it was uncordoned meanwhile, before anything was written")
-    if not seen.ready:
+    if record.cordons and not seen.ready:
         reason = "the node is not ready"
         return turn.finish(Result.NOT_READY, reason) if turn.late else Wait(reason)
     going = Going(None if record.touched is None else frozenset(record.touched), record.places)
@@ -198,9 +222,9 @@ def _cordoned(turn: _Turn) -> NextStep:
         may = (one.pod for one in found if one.is_pod and (one.sure or all_said))
         pods = tuple(dict.fromkeys(one for one in may if one not in ending))
         return Evict(pods, reason) if record.drain and pods else Wait(reason)
-    if not seen.settled:
+    if record.cordons and not seen.settled:
         return Wait("waiting for pods that the scheduler has chosen it for before the cordon")
-    late = turn.now + LATE if record.label and record.after.startswith(OURS) else 0.0
+    late = _late_until(record, turn.now)
     if record.before == record.after and record.label:  # mig-manager acts on a change only
         moved = turn.moved(Phase.RETRYING, record.timeout, late=late)
         return turn.write(NO_CONFIGURATION, moved, f"{record.key} changed away, to be written again")
@@ -208,6 +232,11 @@ def _cordoned(turn: _Turn) -> NextStep:
     if turn.value == record.after:
         return _patch(seen, moved, f"{record.key} was written by another client")
     return turn.write(record.after, moved, f"{record.key} written")
+
+
+def _late_until(record: RolloutRecord, now: float) -> float:
+    """Until when mig-manager may not know a configuration of ours that is written now."""
+    return now + LATE if record.label and record.after.startswith(OURS) else 0.0
 
 
 def _written(turn: _Turn) -> NextStep:
@@ -221,8 +250,9 @@ def _written(turn: _Turn) -> NextStep:
     if (resumed := turn.resume("success")) is not None:
         return resumed
     may_be_late = turn.now < record.late and not record.begun
-    if may_be_late and seen.gpus.state in CHANGING:
-        return _patch(seen, replace(record, begun=True), f"state {seen.gpus.state}")
+    changing = seen.gpus.state in CHANGING
+    if may_be_late and (changing or seen.worked):
+        return _patch(seen, replace(record, begun=True), f"state {seen.gpus.state}" if changing else "")
     if progress.refused:
         if turn.now < record.since + Attempt.settles:
             return Wait(progress.refused)
@@ -271,7 +301,8 @@ def _putting_back(turn: _Turn) -> NextStep:
 
 
 _PHASES: Final[Mapping[Phase, Callable[[_Turn], NextStep]]] = {
-    Phase.CORDONED: _cordoned,
+    Phase.CORDONED: _before_write,
+    Phase.WAITING: _before_write,
     Phase.WRITTEN: _written,
     Phase.RETRYING: _retrying,
     Phase.PUTTING_BACK: _putting_back,

@@ -35,6 +35,7 @@ class NodeSnapshot:
     )  # of these: the devices that claims hold, and who
     # whether it was read so long after its cordon that pods are there which the scheduler had placed before
     settled: bool = False
+    worked: bool = False  # mig-manager was seen at work at the new layout, though it may have ended since
 
     @property
     def name(self) -> str:
@@ -76,6 +77,8 @@ class NodeSnapshot:
 class How:
     """How a node is changed; times in seconds."""
 
+    cordons: bool = True  # the node is cordoned meanwhile
+    waits: bool = True  # for pods that hold devices which go; who reads an annotation waits by itself
     drain: bool = False
     drain_timeout: float = 1800.0  # for pods to let go
     timeout: float = 600.0  # for the node to show its layout

@@ -56,6 +56,6 @@ def closed(nodes: Iterable[SeenNode]) -> dict[str, str]:
     for node in nodes:
         if not node.node.status.ready:
             found[node.name] = "the node is not ready"
-        elif node.node.spec.unschedulable and (node.record is None or node.record.cordoned):
+        elif node.node.spec.unschedulable and (node.record is None or not node.record.uncordons):
             found[node.name] = "it is cordoned"
     return found
