@@ -40,7 +40,7 @@ from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import MigLayout, find_keepers
 from tessera.protocol.mig.nodes import GpuNode, state_since
 from tessera.protocol.mig.operator import MigManagerConfig
 
@@ -78,8 +78,8 @@ class DiagnosisInventory(Inventory):
 
     def keeper(self, name: str) -> str:
         """The MigLayout that keeps a node's layout: the oldest that selects it. Empty: none."""
-        keeps = [one for one in self.mig_layouts if one.selects(self.capacity[name].labels)]
-        return min(keeps, key=lambda one: one.age).name if keeps else ""
+        keepers = find_keepers(self.mig_layouts, self.capacity[name].labels)
+        return keepers[0].name if keepers else ""
 
     def use_of(self, pod: PodIn) -> PodUse:
         """What a pod uses; since when, if it holds GPUs."""

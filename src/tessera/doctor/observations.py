@@ -12,7 +12,7 @@ from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.waiting import WaitingPods, WaitReason
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
-from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
+from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn, count_resources
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Secret, Service, Version, Webhook, WebhookConfiguration
 
@@ -114,13 +114,8 @@ class DynamicAllocation:
         return found
 
     def offered(self, node: str) -> Counter[str]:
-        """A node's devices of Tessera's driver, counted by what the device plugin would call them; not those that leave."""
-        return Counter(
-            device.attributes["resource"].text or ""
-            for one in self.by_node.get(node, ())
-            for device in one.spec.devices or ()
-            if device.attributes and "resource" in device.attributes and not device.leaving
-        )
+        """A node's devices of Tessera's driver, by what the device plugin would call them."""
+        return count_resources(self.by_node.get(node, ()))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.documents import convert
-from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout, find_keepers
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.rollout.change import Change, Changes, Wanted, begun_on, value_of
@@ -70,9 +70,9 @@ class Surroundings:
         try:
             self.layouts = await list_all(client, path_of(API_VERSION, PLURAL), {}, MigLayout.read)
         except ApiError as error:
-            if error.code not in (403, 404):
+            if not error.is_absent:
                 raise
-            if error.code == 403 and await client.serves(API_VERSION):
+            if error.is_forbidden and await client.serves(API_VERSION):
                 self.layouts_unseen = str(error)
 
     @property
@@ -85,10 +85,8 @@ class Surroundings:
 
     def refusal(self, node: NodeIn, *, label: bool) -> str:
         """Why a node takes no layout; empty when it may."""
-        labels = node.metadata.labels or {}
-        keeps = [one for one in self.layouts if one.selects(labels)]
-        if keeps:
-            name = min(keeps, key=lambda one: one.age).name
+        if keepers := find_keepers(self.layouts, node.metadata.labels):
+            name = keepers[0].name
             return f"MigLayout {name} keeps its layout: change that (kubectl edit miglayout {name})"
         found = node_of(node, lambda _: False)
         for driver in _DRIVERS:

@@ -17,7 +17,7 @@ from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import NODES, RESOURCE_SLICES
 from tessera.kube.watch.table import TableEntry
-from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
+from tessera.protocol.kubernetes.dra import SliceIn, count_resources, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.mig.nodes import GpuNode, counted_once, gpu_node
 
@@ -71,16 +71,9 @@ def offered_by(node: NodeIn) -> dict[str, int]:
 
 
 def sliced(slices: Iterable[SliceIn]) -> dict[str, int]:
-    """The same of a node whose devices Tessera's DRA driver offers, by what the device plugin would call them; without those that leave."""
-    return dict(
-        Counter(
-            resource
-            for one in slices
-            for device in one.spec.devices or ()
-            if not device.leaving and (attribute := (device.attributes or {}).get("resource"))
-            if (resource := attribute.text) and is_whole_or_mig(resource)
-        )
-    )
+    """The same of a node whose devices Tessera's DRA driver offers."""
+    counts = count_resources(slices)
+    return {resource: number for resource, number in counts.items() if is_whole_or_mig(resource)}
 
 
 async def offered_on(client: Client, node: NodeIn) -> dict[str, int]:
@@ -91,7 +84,7 @@ async def offered_on(client: Client, node: NodeIn) -> dict[str, int]:
     try:
         return sliced(await list_all(client, RESOURCE_SLICES.path, query, decode_slice))
     except ApiError as error:
-        if error.code not in (403, 404):
+        if not error.is_absent:
             raise
         return {}
 

@@ -9,7 +9,7 @@ from tessera.core.autopilot.values import Cut, Limits, Past
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, read_past, write_past
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import MigLayout, find_keepers
 
 
 def read(spec=None, status=None):
@@ -62,3 +62,23 @@ def test_what_the_autopilot_wrote_is_read_again():
     assert read(status={"autopilot": {"history": [{"node": 3}]}}).autopilot == AutopilotStatus()
     assert read().autopilot == AutopilotStatus()
     assert (read_past(""), read_past("{")) == (Past(), None)
+
+
+def test_who_keeps_a_node():
+    """Of the MigLayouts that select a node the oldest comes first, by name where they are of one age; one without a selector selects none."""
+
+    def made(name, created, **selector):
+        metadata = {"name": name, "creationTimestamp": f"{created}-01-01T00:00:00Z"}
+        document = {"metadata": metadata, "spec": {"nodeSelector": selector}}
+        return MigLayout.read(json.dumps(document).encode())
+
+    layouts = [
+        made("c", 2026, pool="a"),
+        made("b", 2025, pool="a"),
+        made("a", 2025, pool="a", zone="x"),
+        made("other", 2024, pool="b"),
+        made("all", 2023),
+    ]
+    assert [layout.name for layout in find_keepers(layouts, {"pool": "a", "zone": "x"})] == ["a", "b", "c"]
+    assert [layout.name for layout in find_keepers(layouts, {"pool": "a"})] == ["b", "c"]
+    assert find_keepers(layouts, None) == []

@@ -10,7 +10,7 @@ from typing import Final
 from tessera.controller.failures import ReconcilerFailures, of_the_server, words
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
-from tessera.controller.layouts.plan import SeenNode, kept_by, owners, skipped
+from tessera.controller.layouts.plan import SeenNode, kept_by, skipped
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.server_time import ServerTime
@@ -21,7 +21,7 @@ from tessera.kube.events.correlator import About, Event
 from tessera.kube.failures import Once, Retries
 from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
-from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout, find_keepers
 from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
 from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
@@ -168,7 +168,7 @@ class NodeRollouts:
             return f"{record.owner} is being deleted"
         if not layout.selects(node.node.metadata.labels or {}):
             return f"{record.owner} does not select it any more"
-        oldest = owners(self._state.layouts.values(), [node])[node.name][0]
+        oldest = find_keepers(self._state.layouts.values(), node.node.metadata.labels)[0]
         if oldest.uid != layout.uid:
             return kept_by(oldest)
         if record.auto != layout.follows_demand:

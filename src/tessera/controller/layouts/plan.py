@@ -14,7 +14,7 @@ from tessera.controller.layouts.judging import Verdict
 from tessera.core.autopilot.values import Recut
 from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.nodes import NodeIn
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import MigLayout, find_keepers
 from tessera.protocol.mig.rollouts import (
     RESULT,
     Result,
@@ -101,15 +101,10 @@ class LayoutPlan:
         return sum(state in states for state, _ in self.states.values())
 
 
-def owners(layouts: Iterable[MigLayout], nodes: Iterable[SeenNode]) -> dict[str, list[MigLayout]]:
+def owners(layouts: Collection[MigLayout], nodes: Iterable[SeenNode]) -> dict[str, list[MigLayout]]:
     """By node, the MigLayouts that select it: the oldest keeps it."""
-    in_order = sorted(layouts, key=lambda one: one.age)
-    found: dict[str, list[MigLayout]] = {}
-    for node in nodes:
-        labels = node.node.metadata.labels or {}
-        if some := [one for one in in_order if one.selects(labels)]:
-            found[node.name] = some
-    return found
+    keepers = ((node.name, find_keepers(layouts, node.node.metadata.labels)) for node in nodes)
+    return {name: selecting for name, selecting in keepers if selecting}
 
 
 def kept_by(older: MigLayout) -> str:

@@ -1,6 +1,8 @@
 """Dynamic resource allocation: DeviceClasses, ResourceSlices, ResourceClaims and their templates."""
 
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -111,6 +113,16 @@ class SliceSpec(Part):
 class SliceIn(Part):
     metadata: Metadata
     spec: SliceSpec
+
+
+def count_resources(slices: Iterable[SliceIn]) -> Counter[str]:
+    """The devices of Tessera's driver in slices, by what the device plugin would call them; without those that leave."""
+    return Counter(
+        attribute.text
+        for resource_slice in slices
+        for device in resource_slice.spec.devices or ()
+        if not device.leaving and (attribute := (device.attributes or {}).get("resource")) and attribute.text
+    )
 
 
 # Claims

@@ -1,8 +1,9 @@
 """The MigLayout: which nodes have which layout, or that it follows demand, and how it is rolled out; and its status."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -185,3 +186,9 @@ class MigLayout:
 
     def condition(self, type_: str) -> Condition:
         return next((one for one in self.status.conditions or () if one.type == type_), Condition())
+
+
+def find_keepers(layouts: Iterable[MigLayout], labels: Mapping[str, str] | None) -> list[MigLayout]:
+    """The MigLayouts that select a node with these labels, the oldest first: that one keeps the node's layout."""
+    selecting = [layout for layout in layouts if layout.selects(labels or {})]
+    return sorted(selecting, key=attrgetter("age"))
