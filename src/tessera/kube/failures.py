@@ -87,11 +87,6 @@ class Retries:
         """Whether it was put off lately."""
         return what in self._waits
 
-    def reason(self, what: Hashable) -> str:
-        """Why it was put off last; empty when it was not."""
-        wait = self._waits.get(what)
-        return wait.reason if wait else ""
-
     def reason_to_wait(self, what: Hashable) -> str:
         """Why it is left alone now; empty when it is due."""
         return "" if self.is_due(what) else self._waits[what].reason
