@@ -179,6 +179,20 @@ def test_without_a_cordon(roll_out):
     assert ROLLOUT not in roll_out.cluster.node("gpu-0")["metadata"]["annotations"]
 
 
+def test_nobody_asks_for_pods_that_are_not_waited_for(roll_out):
+    """Where the device plugin waits itself, pods are listed to be shown and before the rollout begins, not whenever the node is looked at."""
+    looks = [0]
+
+    def intercept(request):
+        looks[0] += request.path == "/api/v1/nodes/gpu-0"
+
+    roll_out.cluster.server.intercept = intercept
+    roll_out.plugin.absent = {"gpu-0"}
+    roll_out(ONES, "gpu-0", timeout=0.5)
+    assert looks[0] > 10
+    assert len([one for one in roll_out.cluster.server.requests if one.path == "/api/v1/pods"]) == 2
+
+
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("which", range(1, 6))
 @pytest.mark.parametrize("refuses", [False, True])

@@ -39,5 +39,5 @@ _RESULTS: Final = {
 
 
 def ended(node: str, outcome: Outcome) -> NodeRollout:
-    """What became of a node that was cordoned."""
+    """What became of a node, by how its rollout ended."""
     return NodeRollout(node, _RESULTS[outcome.result], outcome.reason)

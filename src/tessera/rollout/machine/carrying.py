@@ -89,12 +89,13 @@ class Carrier:
         node = decode_node(raw)
         waits = _waiting(node)
         settled = self._is_settled(name, waits, began)
-        uses, offered = await uses_of(self._client, name), await offered_on(self._client, node)
-        # also where nothing is offered just now: a DRA driver that is away does not take what claims hold
         unowned = ROLLOUT not in (node.metadata.annotations or {})
-        by_claims = (
-            waits.label or not offered_by(node) if waits is not None else unowned and not offered_by(node)
-        )
+        # who holds devices is of no interest where nobody waits for it, and many nodes are looked at every few seconds
+        asked = (waits.touched, waits.places) != ((), {}) if waits is not None else unowned
+        uses = await uses_of(self._client, name) if asked else []
+        offered = await offered_on(self._client, node)
+        # also where nothing is offered just now: a DRA driver that is away does not take what claims hold
+        by_claims = asked and ((waits is not None and waits.label) or not offered_by(node))
         claimed = await self._claimed.on(name, began) if by_claims else {}
         return NodeSnapshot(node, uses, self._refused.get(name, ""), offered, claimed, settled)
 
@@ -171,9 +172,9 @@ def _path(node: str) -> str:
 
 
 def _waiting(node: NodeIn) -> RolloutRecord | None:
-    """The rollout of a node that is cordoned, and has nothing written yet; None where it has none."""
+    """The rollout of a node that has nothing written yet; None where it has none."""
     try:
         record = NodeSnapshot(node).record
     except InvalidInput:
         return None
-    return record if record is not None and record.phase is Phase.CORDONED else None
+    return record if record is not None and record.phase in (Phase.CORDONED, Phase.WAITING) else None
