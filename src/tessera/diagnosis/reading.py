@@ -14,9 +14,9 @@ from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import CLAIMS, read_lease
-from tessera.kube.watch.listing import list_once, note_odd, note_unseen
+from tessera.kube.watch.listing import list_all, list_once, note_odd, note_unseen
 from tessera.kube.watch.resource import RESOURCE_SLICES, Resource
-from tessera.kube.watch.table import Table, TableEntry
+from tessera.kube.watch.table import Table
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn
@@ -53,9 +53,7 @@ class Reader:
 
     async def each(self, resource: Resource, read: Callable[[bytes], T]) -> tuple[T, ...]:
         """A list without the objects that cannot be read; its field is the resource's name."""
-        found: list[T] = []
-        await self.fill({resource: TableEntry(read, found.append, begin=found.clear)})
-        return tuple(found)
+        return tuple(await list_all(self.client, resource, read, unseen=self.unseen, odd=self.odd))
 
     async def fill(self, table: Table) -> None:
         """List collections into a table; the field of each is its resource's name."""

@@ -21,7 +21,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import NODES
+from tessera.kube.watch.resource import NODES, Resource
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
@@ -68,7 +68,9 @@ class Surroundings:
 
     async def _read_layouts(self, client: Client) -> None:
         try:
-            self.layouts = await list_all(client, path_of(API_VERSION, PLURAL), {}, MigLayout.read)
+            self.layouts = await list_all(
+                client, Resource(PLURAL, path_of(API_VERSION, PLURAL)), MigLayout.read
+            )
         except ApiError as error:
             if not error.is_absent:
                 raise
@@ -286,7 +288,7 @@ def _risks(change: Change, uses: Sequence[PodUse], gpus: GpuNode) -> tuple[str, 
 
 
 async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
-    found = await list_all(client, NODES.path, {"labelSelector": selector.text}, decode_node)
+    found = await list_all(client, replace(NODES, labels=selector.text), decode_node)
     if not found:
         raise InvalidInput(f'the cluster has no nodes that match "{selector.text}"')
     return found

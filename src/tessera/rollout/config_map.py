@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -82,7 +83,7 @@ class ConfigMap:
 
     async def _used(self) -> set[str]:
         """The configurations that nodes' labels name, and those that nodes on their way may need."""
-        nodes = await list_all(self._client, NODES.path, {"labelSelector": mig.PARTED_CONFIG}, decode_node)
+        nodes = await list_all(self._client, replace(NODES, labels=mig.PARTED_CONFIG), decode_node)
         named = {(node.metadata.labels or {}).get(mig.PARTED_CONFIG, "") for node in nodes}
         return named.union(*map(_of_rollout, nodes))
 

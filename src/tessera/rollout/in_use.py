@@ -17,10 +17,9 @@ from tessera.core.planning.changes import NodeChange
 from tessera.core.text import first_of
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.listing import list_all, list_once
+from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS
-from tessera.kube.watch.table import TableEntry
-from tessera.protocol.dra.objects import Claim, read_claim
+from tessera.protocol.dra.objects import read_claim
 from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig.nodes import GpuNode
@@ -125,25 +124,21 @@ class ClaimedDevices:
         return {**self._found.get(nvidias, {}), **self._found.get(ours, {})}
 
     async def _read(self) -> dict[PoolId, dict[str, str]]:
-        found: dict[PoolId, dict[str, str]] = {}
-
-        def put(claim: Claim) -> None:
-            for pool, device in claim.holds:
-                found.setdefault(pool, {})[device] = claim.holder
-
         try:
-            await list_once(
-                self._client, {RESOURCE_CLAIMS: TableEntry(read_claim, put, begin=found.clear)}, odd={}
-            )
+            claims = await list_all(self._client, RESOURCE_CLAIMS, read_claim, odd={})
         except ApiError as error:
             if not error.is_absent:
                 raise
             return {}
+        found: dict[PoolId, dict[str, str]] = {}
+        for claim in claims:
+            for pool, device in claim.holds:
+                found.setdefault(pool, {})[device] = claim.holder
         return found
 
 
 async def uses_of(client: Client, node: str) -> list[PodUse]:
     """What the pods of a node hold of GPUs."""
-    query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED_PODS.fields}"}
-    uses = await list_all(client, UNFINISHED_PODS.path, query, lambda raw: decode_pod_use(raw, is_any_gpu))
+    pods = replace(UNFINISHED_PODS, fields=f"spec.nodeName={node},{UNFINISHED_PODS.fields}")
+    uses = await list_all(client, pods, lambda raw: decode_pod_use(raw, is_any_gpu))
     return [use for use in uses if use.amounts]

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tessera.core.dra.slices import DRIVER
@@ -80,9 +80,9 @@ async def offered_on(client: Client, node: NodeIn) -> dict[str, int]:
     """The GPUs and MIG devices that a node has, by the device plugin, or else by Tessera's DRA driver."""
     if found := offered_by(node):
         return found
-    query = {"fieldSelector": f"spec.nodeName={node.metadata.name},spec.driver={DRIVER}"}
+    fields = f"spec.nodeName={node.metadata.name},spec.driver={DRIVER}"
     try:
-        return sliced(await list_all(client, RESOURCE_SLICES.path, query, decode_slice))
+        return sliced(await list_all(client, replace(RESOURCE_SLICES, fields=fields), decode_slice))
     except ApiError as error:
         if not error.is_absent:
             raise

@@ -12,6 +12,7 @@ from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client
 from tessera.kube.watch import listing
 from tessera.kube.watch.listing import ListCutter, list_all
+from tessera.kube.watch.resource import NODES
 from tessera.simulation.control_plane.store import StatusError, expired
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
@@ -138,7 +139,7 @@ ALL = [f"n{number}" for number in range(7)]
 async def test_pages(monkeypatch):
     """A list is read in pages that together are the whole list, each object once."""
     async with seven_nodes(monkeypatch) as (server, client):
-        assert await list_all(client, "/api/v1/nodes", {}, name_of) == ALL
+        assert await list_all(client, NODES, name_of) == ALL
         assert len(server.requests) == 3
 
 
@@ -146,7 +147,7 @@ async def test_pages_that_expire_half_way(monkeypatch):
     """410 in the middle of a list: it is read again from its beginning, and nothing is there twice."""
     async with seven_nodes(monkeypatch) as (server, client):
         server.intercept = lambda request: status(expired()) if len(server.requests) == 3 else None
-        assert await list_all(client, "/api/v1/nodes", {}, name_of) == ALL
+        assert await list_all(client, NODES, name_of) == ALL
         assert len(server.requests) == 4
 
 
@@ -155,7 +156,7 @@ async def test_pages_in_a_storm(monkeypatch):
     async with seven_nodes(monkeypatch) as (server, client):
         many = StatusError(429, "TooManyRequests", "too many requests")
         server.intercept = lambda request: status(many) if len(server.requests) == 2 else None
-        assert await list_all(client, "/api/v1/nodes", {}, name_of) == ALL
+        assert await list_all(client, NODES, name_of) == ALL
         assert len(server.requests) == 5
 
 
@@ -164,4 +165,4 @@ async def test_a_refused_list(monkeypatch):
     async with seven_nodes(monkeypatch) as (server, client):
         server.intercept = lambda request: status(StatusError(403, "Forbidden", "no"))
         with pytest.raises(ApiError, match="403 Forbidden: no"):
-            await list_all(client, "/api/v1/nodes", {}, name_of)
+            await list_all(client, NODES, name_of)

@@ -54,20 +54,16 @@ class RejectedWorkloads:
 
     async def read(self, client: "Client", clock: Clock = SYSTEM_CLOCK) -> None:
         """Ask an API server. What may not be read is told; the rest counts."""
-        from tessera.kube.watch.listing import list_once
+        from tessera.kube.watch.listing import list_all
 
         async def listed(resource: Resource, read: Callable[[bytes], T]) -> list[T]:
-            objects: list[T] = []
             try:
-                await list_once(
-                    client, {resource: TableEntry(read, objects.append, begin=objects.clear)}, odd={}
-                )
+                return await list_all(client, resource, read, odd={})
             except ApiError as error:
                 if not error.is_absent:
                     raise
                 self.unseen = self.unseen or str(error)
                 return []
-            return objects
 
         self.unseen = ""
         told = _latest(await listed(FAILED_CREATES, decode_event), clock.wall())

@@ -9,7 +9,7 @@ import msgspec
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, naming
-from tessera.kube.watch.table import StartedList, T, Table, TableEntry
+from tessera.kube.watch.table import T, Table, TableEntry
 from tessera.protocol.kubernetes.objects import UndecodedObject, decode_any
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.kubernetes.workloads import title_of
@@ -44,7 +44,7 @@ class _FileList(Generic[T]):
         self._titles = titles
         self._keys: set[object] = set()  # of objects that the entry took
         self._waiting: list[FileObject] = []
-        self._started = StartedList(entry)
+        self._take, self._finish = entry.start()
 
     def take(self, found: FileObject) -> None:
         """Take the next object."""
@@ -58,13 +58,13 @@ class _FileList(Generic[T]):
         """There are no more objects."""
         for found in self._waiting:
             self._read(found)
-        self._started.finish()
+        self._finish()
 
     def _read(self, found: FileObject) -> None:
         with naming(found.where):
             one = self._decode(found)
             if self._is_selected(found) and self._is_new(one):
-                self._started.take(one)
+                self._take(one)
 
     def _decode(self, found: FileObject) -> T:
         try:

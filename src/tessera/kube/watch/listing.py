@@ -22,7 +22,7 @@ from tessera.kube.errors import NOT_JSON, ApiError, BadResponse, KubeError
 from tessera.kube.rest.client import Client, Query
 from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
 from tessera.kube.watch.resource import Resource
-from tessera.kube.watch.table import StartedList, Table, TableEntry, do_nothing
+from tessera.kube.watch.table import Table, TableEntry, do_nothing
 from tessera.protocol.kubernetes import objects
 
 T = TypeVar("T")
@@ -166,15 +166,18 @@ async def read_list(
         token = metadata.token
 
 
-async def list_all(client: Client, path: str, query: Query, decode: Callable[[bytes], T]) -> list[T]:
-    """All objects that a query selects, at once; for queries that select few."""
+async def list_all(
+    client: Client,
+    resource: Resource,
+    decode: Callable[[bytes], T],
+    *,
+    unseen: dict[str, str] | None = None,
+    odd: dict[str, list[str]] | None = None,
+) -> list[T]:
+    """All objects of a collection, at once; for collections with few. `unseen` and `odd` are those of `list_once`."""
     found: list[T] = []
-
-    def begin() -> Callable[[bytes], None]:
-        found.clear()
-        return lambda raw: found.append(decode(raw))
-
-    await client.with_retries(lambda: read_list(client, path, {**query, "limit": PAGE}, begin))
+    table = {resource: TableEntry(decode, found.append, begin=found.clear)}
+    await list_once(client, table, unseen=unseen, odd=odd)
     return found
 
 
@@ -228,28 +231,28 @@ async def _fill(
     report: Callable[[int], object],
 ) -> None:
     """List a collection into its entry; where the list begins again half-way, the entry does, too."""
-    started: StartedList[Any]
+    finish: Callable[[], object] = do_nothing
 
     def begin() -> Callable[[bytes], None]:
-        nonlocal started
-        started, numbers = StartedList(entry), count(1)
+        nonlocal finish
+        (take, finish), numbers = entry.start(), count(1)
         if odd is not None:
             odd.pop(resource.name, None)
 
-        def take(raw: bytes) -> None:
+        def read(raw: bytes) -> None:
             try:
-                started.take(entry.decode(raw))
+                take(entry.decode(raw))
             except InvalidInput as error:
                 if odd is None:
                     raise
                 note_odd(odd, resource.name, raw, error)
             report(next(numbers))
 
-        return take
+        return read
 
     query: Query = {**resource.query, "limit": PAGE}
     await client.with_retries(lambda: read_list(client, resource.path, query, begin))
-    started.finish()
+    finish()
 
 
 async def _count_objects(client: Client, resource: Resource) -> int:

@@ -6,6 +6,7 @@ The consumer writes its table once. Three feeders fill it: `list_once` lists eac
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tessera.kube.watch.resource import Key, Resource
@@ -35,6 +36,14 @@ class TableEntry(Generic[T]):
     # the server's history has changed (etcd was restored): versions that are known mean nothing; the list comes next
     forget: Callable[[], object] = do_nothing
 
+    def start(self) -> tuple[Callable[[T], object], Callable[[], object]]:
+        """Start a whole list: what takes its objects one after the other, and what finishes it."""
+        if self.replace is None:
+            self.begin()
+            return self.put, do_nothing
+        objects: list[T] = []
+        return objects.append, partial(self.replace, objects)
+
     def take_all(self, objects: list[T]) -> None:
         """Take a complete list."""
         if self.replace is not None:
@@ -52,22 +61,6 @@ class TableEntry(Generic[T]):
 
 
 Table = Mapping[Resource, TableEntry[Any]]
-
-
-class StartedList(Generic[T]):
-    """A whole list on its way into an entry. What is held of it is what the entry wants to have at once."""
-
-    def __init__(self, entry: TableEntry[T]) -> None:
-        self._replace = entry.replace
-        self._objects: list[T] = []
-        self.take = entry.put if entry.replace is None else self._objects.append
-        if entry.replace is None:
-            entry.begin()
-
-    def finish(self) -> None:
-        """The list is complete."""
-        if self._replace is not None:
-            self._replace(self._objects)
 
 
 def keyed(

@@ -18,6 +18,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.resource import Resource
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.mig.miglayout import API_VERSION as MIG_LAYOUT_API
 from tessera.protocol.mig.miglayout import PLURAL, MigLayout
@@ -132,7 +133,7 @@ class Stage:
         if ALTERNATIVES_ANNOTATION not in annotations_of(pod):
             return {}
         path = path_of(API_VERSION, "resourceclaims", namespace=self.namespace)
-        claims = await list_all(self._client, path, {}, decode_claim)
+        claims = await list_all(self._client, Resource("resourceclaims", path), decode_claim)
         own = [one for one in claims if one.pod_uid == pod["metadata"]["uid"] and one.pod_claim == CLAIM]
         return claimed_counts(pod, own[0].results) if own and own[0].results else {}
 
