@@ -16,7 +16,7 @@ def test_whom_cards_serve_changes_nothing_of_what_they_could_be() -> None:
     cards = [CardSupply("a", number, layout, queues=frozenset({number})) for number in (1, 2)]
     groups = Groups(cards)
     assert groups.within((SMALL, LARGE)) == {SMALL: 14, LARGE: 2}
-    one, other = map(groups.of, cards)
+    one, other = map(groups.group_of, cards)
     assert [one.queues, other.queues] == [card.queues for card in cards]
-    [option] = [way for way in one.options if LARGE in way.after.counts]
-    assert one.within_then(option, {LARGE: 1}) is other.within_then(option, {LARGE: 1})
+    [option] = [way for way in one.state.options if LARGE in way.after.counts]
+    assert one.state.reached(option, ((LARGE, 1),)) is other.state.reached(option, ((LARGE, 1),))

@@ -1,15 +1,19 @@
 """Cards that are alike: cut alike, with the same devices held. What is worked out about such cards is kept from one look to the next."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import heappop, heappush
 
 from tessera.core.autopilot.options import (
+    Counts,
+    DeviceChange,
     Held,
     Option,
     Profiles,
     by_position,
+    device_change,
     idle_sizes,
     options,
     profiles_of,
@@ -23,36 +27,95 @@ from tessera.core.planning.changes import Way
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Cards that are alike. There is one object for each kind, so they are compared by identity."""
+class CardState:
+    """How a card is cut, what of it is held, and what it could become. Equal states are one object, compared by identity."""
 
     layout: CardLayout
     held: Held
     way: Way
-    queues: frozenset[int]
     profiles: Profiles  # that its product has
     options: tuple[Option, ...]
     within: Mapping[MigProfile, int]  # devices more that such a card could have, of each profile alone
     larger: tuple[
         Option, ...
-    ] = ()  # options with larger idle places than it has now, and no fewer slices; the largest first
-    _then: dict[object, Mapping[MigProfile, int]] = field(default_factory=dict)
+    ]  # with larger idle places than it has now, and no fewer slices; the largest first
+    most: Mapping[MigProfile, int] = field(init=False)  # devices more that a re-cut brings at most
+    _reached: dict[tuple[Option, Counts], DeviceChange] = field(default_factory=dict)
 
-    def within_then(self, option: Option, serves: Mapping[MigProfile, int]) -> Mapping[MigProfile, int]:
-        """How many devices of each profile such a card has for these pods or could have, once it is cut so, and they hold theirs."""
-        served = tuple(serves.items())
-        key = id(option), served
-        found = self._then.get(key)
-        if found is None:
+    def __post_init__(self) -> None:
+        changes = [option.change.counts for option in self.options]
+        profiles = {profile for change in changes for profile in change}
+        most = {profile: max(change.get(profile, 0) for change in changes) for profile in profiles}
+        object.__setattr__(self, "most", most)
+
+    def reached(self, option: Option, served: Counts) -> DeviceChange:
+        """How many devices more, or fewer, are within reach once the card is cut so and these pods hold their devices.
+
+        A device that a pod gets counts as within reach.
+        """
+        key = option, served
+        reached = self._reached.get(key)
+        if reached is None:
             if self.way is Way.MIG_MANAGER:
-                had = option.after.counts
-                found = {one: had.get(one, 0) for one in self.profiles}
+                then = option.after.counts
             else:
                 left = reach_then(option.after, self.held, served, self.profiles)
                 new = dict(served)
-                found = {one: more + new.get(one, 0) for one, more in zip(self.profiles, left, strict=True)}
-            self._then[key] = found
-        return found
+                then = {
+                    profile: more + new.get(profile, 0)
+                    for profile, more in zip(self.profiles, left, strict=True)
+                }
+            differences = [(profile, then.get(profile, 0) - now) for profile, now in self.within.items()]
+            reached = device_change(tuple((profile, more) for profile, more in differences if more))
+            self._reached[key] = reached
+        return reached
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Cards in one state on nodes that serve the same queues. There is one object for each group of a look."""
+
+    state: CardState
+    queues: frozenset[int]
+
+
+class CardsToCut:
+    """The cards that may be cut now. A card's number is its place among them."""
+
+    def __init__(self, cards: Iterable[tuple[Group, CardSupply]]) -> None:
+        self.by_group: dict[Group, dict[int, CardSupply]] = {}
+        for number, (group, card) in enumerate(cards):
+            self.by_group.setdefault(group, {})[number] = card
+        self.by_node: dict[str, list[tuple[Group, int]]] = {}  # as it was at first, group by group
+        for group, numbered in self.by_group.items():
+            for number, card in numbered.items():
+                self.by_node.setdefault(card.node, []).append((group, number))
+
+    def take_node(self, node: str) -> None:
+        """All cards of this node are taken."""
+        for group, number in self.by_node[node]:
+            self.by_group[group].pop(number, None)
+
+
+class CordonedFirst:
+    """Takes cards one by one; those of nodes that are cordoned for an earlier one come first."""
+
+    def __init__(self, cards: CardsToCut) -> None:
+        self._cards = cards
+        self._nodes: set[str] = set()
+        self._beside: dict[Group, list[int]] = {}  # heaps: the cards of these nodes
+
+    def take(self, group: Group) -> CardSupply:
+        """A card of this group."""
+        numbered, beside = self._cards.by_group[group], self._beside.get(group, [])
+        while beside and beside[0] not in numbered:
+            heappop(beside)
+        card = numbered.pop(beside[0] if beside else next(iter(numbered)))
+        if card.node not in self._nodes:
+            self._nodes.add(card.node)
+            for other, number in self._cards.by_node[card.node]:
+                heappush(self._beside.setdefault(other, []), number)
+        return card
 
 
 class Groups:
@@ -64,48 +127,50 @@ class Groups:
         self.whole = 0  # cards that are not cut
         self._alike: dict[object, tuple[CardSupply, int]] = {}
         for card in cards:
-            # by identity, which is fast: cards are there as long as this is
-            same = id(card.layout), id(card.held), card.way, card.queues
-            _, number = self._alike.get(same, (card, 0))
-            self._alike[same] = card, number + 1
+            key = _identity(card)
+            _, number = self._alike.get(key, (card, 0))
+            self._alike[key] = card, number + 1
         for card, number in self._alike.values():
             self.whole += number * (not card.layout.mig_enabled)
-            for one in card.layout.instances:
-                self.there[one.profile] += number
-            for one in card.held:
-                self.held[one.profile] += number
-        self._found: dict[object, Group] = {}
+            for instance in card.layout.instances:
+                self.there[instance.profile] += number
+            for instance in card.held:
+                self.held[instance.profile] += number
+        self._groups: dict[object, Group] = {}
+        self.most = Counter[MigProfile]()  # devices more that a re-cut of one card brings at most
 
     def within(self, profiles: Profiles) -> Counter[MigProfile]:
         """How many devices of each profile there could be, of each alone, beside what is held."""
         within = Counter(self.held)
-        for same, (card, number) in self._alike.items():
-            mine = profiles_of(card.layout.product, profiles)
-            group = _group(card.layout, by_position(card.held), card.way, card.queues, mine)
-            self._found[same] = group
-            for profile, more in group.within.items():
+        groups: dict[tuple[CardState, frozenset[int]], Group] = {}
+        for key, (card, number) in self._alike.items():
+            state = _state(
+                card.layout, by_position(card.held), card.way, profiles_of(card.layout.product, profiles)
+            )
+            self._groups[key] = groups.setdefault((state, card.queues), Group(state, card.queues))
+            for profile, more in state.most.items():
+                self.most[profile] = max(self.most[profile], more)
+            for profile, more in state.within.items():
                 within[profile] += more * number
         return within
 
-    def of(self, card: CardSupply) -> Group:
+    def group_of(self, card: CardSupply) -> Group:
         """The cards that are like this one."""
-        return self._found[id(card.layout), id(card.held), card.way, card.queues]
+        return self._groups[_identity(card)]
 
 
-@lru_cache(maxsize=1 << 15)
-def _group(layout: CardLayout, held: Held, way: Way, queues: frozenset[int], profiles: Profiles) -> Group:
-    """Whom cards serve changes with what waits; what is worked out about them does not depend on it, and is shared."""
-    return replace(_kind(layout, held, way, profiles), queues=queues)
+def _identity(card: CardSupply) -> tuple[object, ...]:
+    """What cards of one group have in common; by identity, which is fast: the cards are there as long as the groups."""
+    return id(card.layout), id(card.held), card.way, card.queues
 
 
 @lru_cache(maxsize=1 << 13)
-def _kind(layout: CardLayout, held: Held, way: Way, profiles: Profiles) -> Group:
-    queues = frozenset[int]()
+def _state(layout: CardLayout, held: Held, way: Way, profiles: Profiles) -> CardState:
     if way is Way.MIG_MANAGER and held:  # which clears a card before it cuts it: so it cuts none of these
-        idle = Counter(one.profile for one in layout.instances if one not in held)
-        return Group(layout, held, way, queues, profiles, (), idle)
+        idle = Counter(instance.profile for instance in layout.instances if instance not in held)
+        return CardState(layout, held, way, profiles, (), idle, ())
     within = dict(zip(profiles, reach(layout.product, held, profiles), strict=True))
-    every, now = options(layout, held, profiles), idle_sizes(layout, held)
-    whole = [one for one in every if one.idle > now and sum(one.idle) >= sum(now)]
-    larger = sorted(whole, key=lambda one: one.idle, reverse=True)
-    return Group(layout, held, way, queues, profiles, every, within, tuple(larger))
+    ways, now = options(layout, held, profiles), idle_sizes(layout, held)
+    larger = [option for option in ways if option.idle > now and sum(option.idle) >= sum(now)]
+    larger.sort(key=lambda option: option.idle, reverse=True)
+    return CardState(layout, held, way, profiles, ways, within, tuple(larger))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout
@@ -12,6 +13,15 @@ from tessera.core.mig.profile import MigProfile
 
 Held = tuple[Instance, ...]
 Profiles = tuple[MigProfile, ...]
+Counts = tuple[tuple[MigProfile, int], ...]  # the smallest profile first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceChange:
+    """How many devices more, or fewer, there are of each profile. Equal changes are one object, compared by identity."""
+
+    counts: Mapping[MigProfile, int]  # no zeros
+    brings: Counts  # the part above zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,8 +29,17 @@ class Option:
     """One way to cut a card."""
 
     after: CardLayout
-    change: Mapping[MigProfile, int]  # devices more, or fewer, of each profile that changes
+    change: DeviceChange
     idle: tuple[int, ...]  # the memory slices of what nobody holds then, the largest first
+
+
+@lru_cache(maxsize=1 << 14)
+def device_change(counts: Counts) -> DeviceChange:
+    """The one object for this change."""
+    return DeviceChange(dict(counts), tuple((profile, more) for profile, more in counts if more > 0))
+
+
+NO_CHANGE: Final = device_change(())
 
 
 @lru_cache(maxsize=1 << 10)
@@ -34,15 +53,18 @@ def options(before: CardLayout, held: Held, profiles: Profiles) -> tuple[Option,
     """All ways to cut a card so that nothing more fits; what is held stays, and so do idle devices wherever that is possible."""
     product, had, kept = before.product, before.counts, Counter(one.profile for one in held)
     idle = [one for one in before.instances if one not in held]
-    found = []
+    ways = []
     for pattern in maximal_patterns(product, held, profiles, _most(product, profiles)):
         then = Counter(dict(zip(profiles, pattern, strict=True))) + kept
-        change = {one: then[one] - had.get(one, 0) for one in {*then, *had} if then[one] != had.get(one, 0)}
-        if any(more > 0 for more in change.values()):
-            new = [Wish(one) for one, count in zip(profiles, pattern, strict=True) for _ in range(count)]
+        differences = {profile: then[profile] - had.get(profile, 0) for profile in sorted({*then, *had})}
+        change = device_change(tuple((profile, more) for profile, more in differences.items() if more))
+        if change.brings:
+            new = [
+                Wish(profile) for profile, count in zip(profiles, pattern, strict=True) for _ in range(count)
+            ]
             after = CardLayout.cut(product, [*_fixed(held), *new], idle)
-            found.append(Option(after, dict(sorted(change.items())), idle_sizes(after, held)))
-    return tuple(found)
+            ways.append(Option(after, change, idle_sizes(after, held)))
+    return tuple(ways)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -10,23 +10,25 @@ from math import sqrt
 from typing import Final
 
 from tessera.core.autopilot.forecast import IN_DEMAND
-from tessera.core.autopilot.groups import Group
+from tessera.core.autopilot.groups import CardsToCut, Group
 from tessera.core.autopilot.options import Option
 from tessera.core.autopilot.search import Search
-from tessera.core.autopilot.values import CardSupply, Level, Recut
+from tessera.core.autopilot.values import Level, Recut
 
 _WAITED: Final = 0.05  # the same of devices that were waited for: 36 minutes in 12 hours
 _SPREADS: Final = 6  # demand comes in bursts: at most its mean and so many times its spread is expected
 
 
-def kept_whole(search: Search, groups: Mapping[Group, list[CardSupply]], budget: int) -> Iterator[Recut]:
+def kept_whole(search: Search, cards: CardsToCut, budget: int) -> Iterator[Recut]:
     """The re-cuts by which idle places become larger, as many as the budget allows. Whole GPUs are left alone."""
     expected = _expected(search.levels)
-    for group, cards in groups.items():
-        larger = group.larger if group.layout.mig_enabled else ()
-        while cards and budget > 0 and (option := _first(search, group, larger, expected)) is not None:
+    for group, numbered in cards.by_group.items():
+        larger = group.state.larger if group.state.layout.mig_enabled else ()
+        for card in numbered.values():
+            if budget <= 0 or (option := _first(search, group, larger, expected)) is None:
+                break
             budget -= 1
-            yield search.keep_whole(cards.pop(0), option)
+            yield search.keep_whole(card, option)
 
 
 def _expected(levels: Mapping[str, Level]) -> dict[str, float]:
@@ -44,11 +46,11 @@ def _first(
     """The first way to cut such a card that brings nothing but what is expected, takes no engines, and that the limits allow."""
     for option in options:
         may = all(
-            search.there[one] + more <= expected.get(str(one), 0.0) and search.helps(one, group)
+            search.there[profile] + more <= expected.get(str(profile), 0.0) and search.helps(profile, group)
             if more > 0
-            else not one.extras
-            for one, more in option.change.items()
+            else not profile.extras
+            for profile, more in option.change.counts.items()
         )
-        if may and not search.forbidden(group, option):
+        if may and not search.limit_against(group.state, option):
             return option
     return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tessera.core.autopilot.groups import Group
+from tessera.core.autopilot.groups import CardsToCut
 from tessera.core.autopilot.places import kept_whole
 from tessera.core.autopilot.refusals import refusals
 from tessera.core.autopilot.search import Search
@@ -32,32 +32,32 @@ def propose(
 ) -> Proposal:
     """The re-cuts that are worth it now. `used`: devices that pods have; None: all that is held. What may be in use stays, and is no demand."""
     kept = max(_HOUR, limits.cool_down)
-    cuts = tuple(Cut(min(one.at, now), one.node, one.number) for one in past.cuts if now - one.at < kept)
+    cuts = tuple(Cut(min(cut.at, now), cut.node, cut.number) for cut in past.cuts if now - cut.at < kept)
     search = Search(wants, cards, past, limits, now, used)
     demand = {
-        profile: replace(one, forecast=search.levels[str(profile)][0])
-        for profile, one in search.demand.items()
+        profile: replace(now_wanted, forecast=search.levels[str(profile)][0])
+        for profile, now_wanted in search.demand.items()
     }
     past = Past(now, search.levels, cuts)
-    budget = limits.recuts_per_hour - sum(now - one.at < _HOUR for one in cuts)
-    cooling = {(one.node, one.number) for one in cuts if now - one.at < limits.cool_down}
-    cool = [one for one in cards if not one.fixed and (one.node, one.number) in cooling]
-    cooled = {*map(search.group, cool)}
-    groups = dict[Group, list[CardSupply]]()
-    for card in cards:
-        if not card.fixed and (card.node, card.number) not in cooling:
-            groups.setdefault(search.group(card), []).append(card)
-    together = Together(search, cards, groups, cool)
+    budget = limits.recuts_per_hour - sum(now - cut.at < _HOUR for cut in cuts)
+    cooling = {(cut.node, cut.number) for cut in cuts if now - cut.at < limits.cool_down}
+    free = [card for card in cards if not card.fixed]
+    cool = [card for card in free if (card.node, card.number) in cooling]
+    to_cut = CardsToCut(
+        (search.group_of(card), card) for card in free if (card.node, card.number) not in cooling
+    )
+    together = Together(search, cards, to_cut, cool)
     recuts = list[Recut]()
     for priority in sorted({want.priority for want, _ in search.pods}, reverse=True)[:_PRIORITIES]:
         if len(recuts) >= budget:
             break
         if search.highest_priority() > priority:
-            recuts += search.recuts(groups, budget - len(recuts), above=priority)
-        recuts += together.recuts(budget - len(recuts), priority, {one.node for one in recuts})
-    recuts += search.recuts(groups, budget - len(recuts))
-    recuts += together.recuts(budget - len(recuts), cut={one.node for one in recuts})
-    found = refusals(search, groups, cooled, spent=len(recuts) >= budget)
+            recuts += search.recuts(to_cut, budget - len(recuts), above=priority)
+        recuts += together.recuts(budget - len(recuts), priority, {recut.node for recut in recuts})
+    recuts += search.recuts(to_cut, budget - len(recuts))
+    recuts += together.recuts(budget - len(recuts), cut={recut.node for recut in recuts})
+    cooled = {search.group_of(card) for card in cool}
+    refused = refusals(search, to_cut.by_group, cooled, spent=len(recuts) >= budget)
     if not recuts:  # half of the budget is left for what is wanted
-        recuts = [*kept_whole(search, groups, budget - (limits.recuts_per_hour + 1) // 2)]
-    return Proposal(tuple(recuts), found, past, demand)
+        recuts = [*kept_whole(search, to_cut, budget - (limits.recuts_per_hour + 1) // 2)]
+    return Proposal(tuple(recuts), refused, past, demand)

@@ -1,7 +1,7 @@
 """Why something that is wanted gets no room."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from tessera.core.autopilot.groups import Group
@@ -27,33 +27,36 @@ def refusals(
     search: Search, groups: Iterable[Group], cooling: Collection[Group], *, spent: bool
 ) -> tuple[Refusal, ...]:
     """What is left of the wants, and why."""
-    found = [
-        Refusal(one, number, Why.NAMESPACE, REASONS[Why.NAMESPACE]) for one, number in search.beyond.items()
+    refused = [
+        Refusal(profile, number, Why.NAMESPACE, REASONS[Why.NAMESPACE])
+        for profile, number in search.beyond.items()
     ]
     if search.queues:
-        seen = {one: set[Why]() for one in search.queues}
+        whys = {profile: set[Why]() for profile in search.queues}
         for group in {*groups, *cooling}:
-            _note(search, group, seen, cools=group in cooling)
+            _note(search, group, whys, cools=group in cooling)
         for profile, queue in search.queues.items():
-            why = _first(seen[profile], spent=spent)
-            found.append(Refusal(profile, len(queue.wants), why, REASONS[why]))
+            why = _first(whys[profile], spent=spent)
+            refused.append(Refusal(profile, queue.left, why, REASONS[why]))
     several = Counter[tuple[MigProfile, Why]]()
     for want, _ in search.pods:
         several[want.profile, search.no_node[want]] += want.number
-    found += [Refusal(one, number, why, REASONS[why]) for (one, why), number in several.items()]
-    return tuple(found)
+    refused += [Refusal(profile, number, why, REASONS[why]) for (profile, why), number in several.items()]
+    return tuple(refused)
 
 
-def _note(search: Search, group: Group, seen: dict[MigProfile, set[Why]], *, cools: bool) -> None:
-    for option in search.choices(group):
-        for profile, more in option.change.items():
-            queue = search.queues.get(profile)
-            if more > 0 and queue is not None and queue.on(group.queues, 1):
-                limit = search.forbidden(group, option)
-                seen[profile].add(Why.COOL_DOWN if cools else Why(limit) if limit else Why.NOT_WORTH_IT)
+def _note(search: Search, group: Group, whys: Mapping[MigProfile, set[Why]], *, cools: bool) -> None:
+    useful = search.wanted_on(group)
+    if useful.isdisjoint(group.state.most):
+        return
+    for option in group.state.options:
+        for profile, _ in option.change.brings:
+            if profile in useful:
+                limit = search.limit_against(group.state, option)
+                whys[profile].add(Why.COOL_DOWN if cools else Why(limit) if limit else Why.NOT_WORTH_IT)
 
 
-def _first(seen: Collection[Why], *, spent: bool) -> Why:
-    if spent and Why.NOT_WORTH_IT in seen:
+def _first(whys: Collection[Why], *, spent: bool) -> Why:
+    if spent and Why.NOT_WORTH_IT in whys:
         return Why.BUDGET
-    return next((one for one in REASONS if one in seen), Why.NO_ROOM)
+    return next((why for why in REASONS if why in whys), Why.NO_ROOM)

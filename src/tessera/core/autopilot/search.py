@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from tessera.core.autopilot import forecast
-from tessera.core.autopilot.groups import Group, Groups
-from tessera.core.autopilot.options import Option, Profiles
+from tessera.core.autopilot.groups import CardState, CardsToCut, CordonedFirst, Group, Groups
+from tessera.core.autopilot.options import NO_CHANGE, Counts, DeviceChange, Option, Profiles
 from tessera.core.autopilot.values import CardSupply, Limits, Past, Recut, Want, Why
-from tessera.core.autopilot.wanted import Queue, demand_of, wanted
+from tessera.core.autopilot.wanted import demand_of, wanted
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way, profile_counts
 from tessera.core.text import counts_in_words
@@ -27,17 +29,44 @@ _LAST: Final = 1.0  # what it costs if smaller pods get the last idle place of a
 _NEW: Final = 1800.0  # seconds: pods that have waited longer may have the last place, too
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _NodeWants:
+    """Which wants a node serves: all that the choice among the ways to cut its cards depends on. Equal ones are one object."""
+
+    first: Mapping[
+        MigProfile, tuple[int, ...]
+    ]  # places of the first wants; profiles without any are left out
+    useless: frozenset[MigProfile]  # pods wait for these profiles, and none of them can go to the node
+
+
 @dataclass(frozen=True, slots=True)
 class _Choice:
     option: Option
-    serves: Mapping[MigProfile, list[int]]  # which of the wants
-    reached: Mapping[MigProfile, int]  # devices more, or fewer, within reach
+    serves: Mapping[MigProfile, tuple[int, ...]]  # places of wants
+    reached: DeviceChange
     gain: float
     cost: float
 
     @property
     def value(self) -> float:
         return self.gain - self.cost
+
+
+class _Findings:
+    """What was worked out about cards with the same profiles. It holds until a re-cut changes something of one of these."""
+
+    def __init__(self, queues: frozenset[int]) -> None:
+        self.queues = queues  # of all wants of these profiles
+        self.queues_of: dict[Group, frozenset[int]] = {}  # those of them that the group's nodes serve
+        self.forget()
+
+    def forget(self) -> None:
+        self.node_wants: dict[frozenset[int], _NodeWants] = {}  # by the queues that a node serves
+        self.equal: dict[tuple[tuple[int, ...], ...], _NodeWants] = {}
+        self.best: dict[tuple[CardState, _NodeWants, float], _Choice | None] = {}
+        self.gains: dict[tuple[MigProfile, tuple[int, ...]], float] = {}
+        self.lacking: dict[tuple[DeviceChange, frozenset[MigProfile], str], float] = {}
+        self.limits: dict[tuple[DeviceChange, bool], str] = {}
 
 
 class Search:
@@ -59,154 +88,207 @@ class Search:
         self._fewest, self._most = Counter(self.there), Counter(self.there)
         known = forecast.profiles_in(past.levels)
         self.demand = demand_of(wants, self.there, self._groups.held, used, known)
-        found = wanted(wants, self.there.total(), now)
-        self.queues, self.pods, self.beyond = dict(found.queues), [*found.pods], found.beyond
+        counted = wanted(wants, self.there.total(), now)
+        self.queues, self.pods, self.beyond = dict(counted.queues), [*counted.pods], counted.beyond
         self.no_node: dict[Want, Why] = {}  # of pods that want several devices: why none is cut for them
-        in_use = {str(profile): one.in_use for profile, one in self.demand.items()}
-        waits = Counter({str(profile): len(queue.wants) for profile, queue in self.queues.items()})
+        in_use = {str(profile): demand.in_use for profile, demand in self.demand.items()}
+        waits = Counter({str(profile): queue.left for profile, queue in self.queues.items()})
         for want, _ in self.pods:
             waits[str(want.profile)] += want.number
         passed = None if past.at is None else now - past.at
         self.levels = forecast.remembered(past.levels, in_use, waits, passed)
         self.profiles: Profiles = tuple(self.demand)
+        self._in_demand = {
+            profile for profile in self.profiles if self.levels[str(profile)][0] >= forecast.IN_DEMAND
+        }
         self._within = self._groups.within(self.profiles)
         self._lacking_with: dict[tuple[MigProfile, int, bool], float] = {}
+        self._findings: dict[Profiles, _Findings] = {}  # by the profiles of a product
+        self._findings_of: dict[CardState, _Findings] = {}  # the same ones
 
     def highest_priority(self) -> float:
         """Of the pods that want one device."""
-        return max((one.priority for queue in self.queues.values() for one in queue.wants), default=-inf)
+        return max((queue.highest_priority for queue in self.queues.values()), default=-inf)
 
-    def group(self, card: CardSupply) -> Group:
+    def group_of(self, card: CardSupply) -> Group:
         """The cards that are like this one."""
-        return self._groups.of(card)
+        return self._groups.group_of(card)
 
-    def recuts(
-        self, groups: Mapping[Group, list[CardSupply]], budget: int, above: float = -inf
-    ) -> Iterator[Recut]:
+    def recuts(self, cards: CardsToCut, budget: int, above: float = -inf) -> Iterator[Recut]:
         """The best re-cuts, one after the other; `above`: those that serve a pod of a higher priority."""
-        every, nodes = [*groups.items()], set[str]()
+        groups = [*cards.by_group]
         best = [
             (-choice.value, number)
-            for number, (group, cards) in enumerate(every)
-            if cards and (choice := self._best(group, above))
+            for number, group in enumerate(groups)
+            if cards.by_group[group] and (choice := self._best(group, above))
         ]
         heapify(best)
+        taken = CordonedFirst(cards)
         while best and budget > 0:
             _, number = heappop(best)
-            group, cards = every[number]
+            group = groups[number]
             choice = self._best(group, above)  # others were cut since
             if choice is None:
                 continue
             if best and -choice.value > best[0][0]:
                 heappush(best, (-choice.value, number))
                 continue
-            # a node that is cordoned anyway comes first
-            card = next((one for one in cards if one.node in nodes), cards[0])
-            cards.remove(card)
-            nodes.add(card.node)
+            card = taken.take(group)
             budget -= 1
             yield self._take(card, choice)
-            if cards and (choice := self._best(group, above)):
+            if cards.by_group[group] and (choice := self._best(group, above)):
                 heappush(best, (-choice.value, number))
 
-    def choices(self, group: Group) -> Iterator[Option]:
-        """The ways to cut such a card that bring something that is wanted."""
-        for option in group.options:
-            if any(more > 0 and profile in self.queues for profile, more in option.change.items()):
-                yield option
-
-    def judged(self, group: Group, option: Option) -> _Choice | None:
-        """What a way to cut such a card serves and takes; None: it serves nobody."""
-        serves = {
-            profile: found
-            for profile, more in option.change.items()
-            if more > 0 and (queue := self.queues.get(profile)) and (found := queue.on(group.queues, more))
-        }
-        if not serves:
-            return None
-        gain = sum(self._gain(profile, self.queues[profile], some) for profile, some in serves.items())
-        numbers = {profile: len(some) for profile, some in serves.items()}
-        reached, cost = self.cost(group, option, numbers, are_new=self._are_new(serves))
-        return _Choice(option, serves, reached, URGENT * gain, cost)
-
     def cost(
-        self, group: Group, option: Option, serves: Mapping[MigProfile, int], *, are_new: bool
-    ) -> tuple[dict[MigProfile, int], float]:
+        self, group: Group, option: Option, served: Counts, *, are_new: bool
+    ) -> tuple[DeviceChange, float]:
         """What it takes to cut such a card so for these: devices more, or fewer, within reach, and what that costs."""
-        then = group.within_then(option, serves)
-        reached = {profile: more for profile, old in group.within.items() if (more := then[profile] - old)}
-        cost = _WHOLE if not group.layout.mig_enabled else 0.0
-        helps = {one: self.helps(one, group) for one in group.profiles}
-        stays = group.way is Way.MIG_MANAGER
-        stock = sum(
-            self._lacking(one, self.there[one], more, for_long=stays)
-            for one, more in option.change.items()
-            if helps[one]
-        )
+        findings = self._findings_for(group.state)
+        useless = self._node_wants(findings, group).useless
+        return self._cost(findings, group.state, option, served, useless, are_new=are_new)
+
+    def _cost(
+        self,
+        findings: _Findings,
+        state: CardState,
+        option: Option,
+        served: Counts,
+        useless: frozenset[MigProfile],
+        *,
+        are_new: bool,
+    ) -> tuple[DeviceChange, float]:
+        reached, lacking = state.reached(option, served), findings.lacking
+        cost = _WHOLE if not state.layout.mig_enabled else 0.0
+        stays = state.way is Way.MIG_MANAGER
+        stock = lacking.get((option.change, useless, state.way))
+        if stock is None:
+            stock = lacking[option.change, useless, state.way] = sum(
+                self._lacking(profile, self.there[profile], more, for_long=stays)
+                for profile, more in option.change.counts.items()
+                if profile not in useless
+            )
         if stays:
             cost += _STAYS * stock
         else:
+            reach = lacking.get((reached, useless, ""))
+            if reach is None:
+                reach = lacking[reached, useless, ""] = sum(
+                    self._lacking(profile, self._within[profile], more)
+                    for profile, more in reached.counts.items()
+                    if profile not in useless
+                )
             cost += _IDLE * stock
-            cost += sum(
-                self._lacking(one, self._within[one], more) for one, more in reached.items() if helps[one]
-            )
+            cost += reach
         if are_new and any(
-            helps[one] and self._loses_last(one, more, serves) for one, more in reached.items()
+            profile not in useless and self._loses_last(profile, more, served)
+            for profile, more in reached.counts.items()
         ):
             cost += _LAST
         return reached, cost
 
     def helps(self, profile: MigProfile, group: Group) -> bool:
         """Whether devices of a profile are of use on such a card: not where pods wait for them, and none can go to its node."""
-        queue = self.queues.get(profile)
-        return queue is None or queue.helped_on(group.queues)
+        return profile not in self._node_wants(self._findings_for(group.state), group).useless
 
-    def forbidden(self, group: Group, option: Option, before: Collection[tuple[Group, Option]] = ()) -> str:
+    def wanted_on(self, group: Group) -> AbstractSet[MigProfile]:
+        """The profiles of which devices on such a card could serve a pod."""
+        return self._node_wants(self._findings_for(group.state), group).first.keys()
+
+    def forbidden(
+        self, state: CardState, option: Option, before: Collection[tuple[CardState, Option]] = ()
+    ) -> str:
         """Which of the limits forbids it: `minimum`, `maximum`, `keep-whole`; empty: none. `before`: cards that are cut before it."""
-        whole = self.whole - sum(not one.layout.mig_enabled for one, _ in before)
-        if not group.layout.mig_enabled and whole <= self.limits.keep_whole:
+        whole = self.whole - sum(not earlier.layout.mig_enabled for earlier, _ in before)
+        if not state.layout.mig_enabled and whole <= self.limits.keep_whole:
             return "keep-whole"
-        for profile, more in option.change.items():
+        for profile, more in option.change.counts.items():
             limit = (self.limits.minimum if more < 0 else self.limits.maximum).get(profile)
             if limit is None:
                 continue
-            others = (one.change.get(profile, 0) for _, one in before)
-            if more < 0 and self._fewest[profile] + more + sum(min(0, one) for one in others) < limit:
+            others = (earlier.change.counts.get(profile, 0) for _, earlier in before)
+            if more < 0 and self._fewest[profile] + more + sum(min(0, change) for change in others) < limit:
                 return "minimum"
-            if more > 0 and self._most[profile] + more + sum(max(0, one) for one in others) > limit:
+            if more > 0 and self._most[profile] + more + sum(max(0, change) for change in others) > limit:
                 return "maximum"
         return ""
 
-    def _best(self, group: Group, above: float) -> _Choice | None:
-        found = [
-            choice
-            for option in self.choices(group)
-            if not self.forbidden(group, option)
-            and (choice := self.judged(group, option)) is not None
-            and choice.value > 0
-            and self._highest_of(choice) > above
-        ]
-        return max(found, key=lambda one: one.value, default=None)
+    def limit_against(self, state: CardState, option: Option) -> str:
+        """The same for the next card that is cut."""
+        limits, key = self._findings_for(state).limits, (option.change, state.layout.mig_enabled)
+        if key not in limits:
+            limits[key] = self.forbidden(state, option)
+        return limits[key]
 
-    def _highest_of(self, choice: _Choice) -> int:
-        """The highest priority of the pods that a re-cut serves."""
-        return max(
-            self.queues[profile].wants[one].priority
-            for profile, some in choice.serves.items()
-            for one in some
-        )
+    def _findings_for(self, state: CardState) -> _Findings:
+        findings = self._findings_of.get(state)
+        if findings is None:
+            if state.profiles not in self._findings:
+                queues = [self.queues[profile].kinds for profile in state.profiles if profile in self.queues]
+                self._findings[state.profiles] = _Findings(frozenset[int]().union(*queues))
+            findings = self._findings_of[state] = self._findings[state.profiles]
+        return findings
+
+    def _node_wants(self, findings: _Findings, group: Group) -> _NodeWants:
+        queues = findings.queues_of.get(group)
+        if queues is None:
+            queues = findings.queues_of[group] = group.queues & findings.queues
+        node_wants = findings.node_wants.get(queues)
+        if node_wants is None:
+            first = {
+                profile: queue.first(queues, max(1, self._groups.most[profile]))
+                for profile in group.state.profiles
+                if (queue := self.queues.get(profile)) is not None
+            }
+            node_wants = _NodeWants(
+                {profile: places for profile, places in first.items() if places},
+                frozenset(profile for profile, places in first.items() if not places),
+            )
+            node_wants = findings.equal.setdefault((*first.values(),), node_wants)
+            findings.node_wants[queues] = node_wants
+        return node_wants
+
+    def _best(self, group: Group, above: float) -> _Choice | None:
+        """The re-cut of such a card that is worth most; None: none is worth it."""
+        state = group.state
+        findings = self._findings_for(state)
+        node_wants = self._node_wants(findings, group)
+        key = state, node_wants, above
+        if key not in findings.best:
+            choices = (self._judge(findings, state, option, node_wants, above) for option in state.options)
+            worth_it = (choice for choice in choices if choice is not None and choice.value > 0)
+            findings.best[key] = max(worth_it, key=attrgetter("value"), default=None)
+        return findings.best[key]
+
+    def _judge(
+        self, findings: _Findings, state: CardState, option: Option, node_wants: _NodeWants, above: float
+    ) -> _Choice | None:
+        """What a way to cut such a card serves and takes; None: it is forbidden, or serves nobody above a priority."""
+        serves = {
+            profile: node_wants.first[profile][:more]
+            for profile, more in option.change.brings
+            if profile in node_wants.first
+        }
+        if not serves or self.limit_against(state, option):
+            return None
+        # the first of a queue has the highest priority
+        if all(self.queues[profile].wants[places[0]].priority <= above for profile, places in serves.items()):
+            return None
+        gain = sum(self._gain(findings, profile, places) for profile, places in serves.items())
+        served = tuple((profile, len(places)) for profile, places in serves.items())
+        are_new = self._are_new(serves)
+        reached, cost = self._cost(findings, state, option, served, node_wants.useless, are_new=are_new)
+        return _Choice(option, serves, reached, URGENT * gain, cost)
 
     def keep_whole(self, card: CardSupply, option: Option) -> Recut:
         """Re-cut a card for nobody yet: its idle places become larger."""
-        return self.recut(card, option, {}, {}, 0.0, 0.0)
+        return self.recut(card, option, {}, NO_CHANGE, 0.0, 0.0)
 
     def _take(self, card: CardSupply, choice: _Choice) -> Recut:
-        serves = {profile: len(some) for profile, some in choice.serves.items()}
-        for profile, some in choice.serves.items():
-            left = self.queues[profile].without(some)
-            self.queues[profile] = left
-            if not left.wants:
+        for profile, places in choice.serves.items():
+            self.queues[profile].serve(places)
+            if not self.queues[profile].left:
                 del self.queues[profile]
+        serves = {profile: len(places) for profile, places in choice.serves.items()}
         return self.recut(card, choice.option, serves, choice.reached, choice.gain, choice.cost)
 
     def recut(
@@ -214,22 +296,30 @@ class Search:
         card: CardSupply,
         option: Option,
         serves: Mapping[MigProfile, int],
-        reached: Mapping[MigProfile, int],
+        reached: DeviceChange,
         gain: float,
         cost: float,
         together: int = 1,
     ) -> Recut:
         """Cut a card so: what is there, and within reach, changes with it."""
-        self.there.update(option.change)
-        for profile, more in option.change.items():
+        change = option.change.counts
+        self.there.update(change)
+        for profile, more in change.items():
             (self._most if more > 0 else self._fewest)[profile] += more
-        self._within.update(reached)
+        self._within.update(reached.counts)
         self.whole -= not card.layout.mig_enabled
-        takes = {profile: -more for profile, more in option.change.items() if more < 0}
+        self._forget(card, {*change, *serves, *reached.counts})
+        takes = {profile: -more for profile, more in change.items() if more < 0}
         cost = max(0.0, cost)
         reason = _reason(option, serves, takes, gain, cost)
         after = option.after
         return Recut(card.node, card.number, card.layout, after, serves, takes, gain, cost, reason, together)
+
+    def _forget(self, card: CardSupply, changed: AbstractSet[MigProfile]) -> None:
+        """Forget what was worked out from these profiles; a whole GPU that goes concerns every product."""
+        for profiles, findings in self._findings.items():
+            if not card.layout.mig_enabled or not changed.isdisjoint(profiles):
+                findings.forget()
 
     def is_new(self, want: Want) -> bool:
         """Whether a pod has not waited for long."""
@@ -238,35 +328,38 @@ class Search:
     def _are_new(self, serves: Mapping[MigProfile, Sequence[int]]) -> bool:
         """Whether none of these pods has waited for long."""
         return all(
-            self.is_new(self.queues[profile].wants[index])
-            for profile, some in serves.items()
-            for index in some
+            self.is_new(self.queues[profile].wants[place])
+            for profile, places in serves.items()
+            for place in places
         )
 
-    def _loses_last(self, profile: MigProfile, more: int, serves: Collection[MigProfile]) -> bool:
+    def _loses_last(self, profile: MigProfile, more: int, served: Counts) -> bool:
         """Whether smaller pods get the last idle place of a profile. A burst of its pods would wait until a small one ends."""
         idle = self._within[profile] - self._groups.held[profile]
-        in_demand = self.levels[str(profile)][0] >= forecast.IN_DEMAND
-        return in_demand and idle > 0 >= idle + more and all(one < profile for one in serves)
+        is_last = profile in self._in_demand and idle > 0 >= idle + more
+        return is_last and all(other < profile for other, _ in served)
 
-    def _gain(self, profile: MigProfile, queue: Queue, some: Sequence[int]) -> float:
+    def _gain(self, findings: _Findings, profile: MigProfile, places: tuple[int, ...]) -> float:
         """What wants that are served would else wait, in the time that a device is in use: the last of so many waits for as many to come free."""
-        waits, there = len(queue.wants), self.there[profile]
-        return sum(
-            queue.weights[index] * (min(LONGEST, (waits - number) / there) if there else LONGEST)
-            for number, index in enumerate(some)
-        )
+        gains, key = findings.gains, (profile, places)
+        if key not in gains:
+            queue, there = self.queues[profile], self.there[profile]
+            gains[key] = sum(
+                queue.weights[place] * (min(LONGEST, (queue.left - number) / there) if there else LONGEST)
+                for number, place in enumerate(places)
+            )
+        return gains[key]
 
     def _lacking(self, profile: MigProfile, count: int, more: int, *, for_long: bool = False) -> float:
         """How many devices more are expected to be lacking at a time, with so many more than now."""
         return self._lacking_at(profile, count + more, for_long) - self._lacking_at(profile, count, for_long)
 
     def _lacking_at(self, profile: MigProfile, count: int, for_long: bool) -> float:
-        found = self._lacking_with.get((profile, count, for_long))
-        if found is None:
-            found = forecast.lacking(self.levels[str(profile)], count, for_long=for_long)
-            self._lacking_with[profile, count, for_long] = found
-        return found
+        key = profile, count, for_long
+        if key not in self._lacking_with:
+            level = self.levels[str(profile)]
+            self._lacking_with[key] = forecast.lacking(level, count, for_long=for_long)
+        return self._lacking_with[key]
 
 
 def _reason(
@@ -276,7 +369,7 @@ def _reason(
     gain: float,
     cost: float,
 ) -> str:
-    brings = {profile: more for profile, more in option.change.items() if more > 0}
+    brings = dict(option.change.brings)
     if not serves:
         went = counts_in_words(profile_counts(takes).items())
         room = counts_in_words(profile_counts(brings).items())

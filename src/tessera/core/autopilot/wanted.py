@@ -1,8 +1,9 @@
 """What is wanted, in the order in which it is served, and how much each want counts. No namespace counts for more than its part."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from tessera.core.autopilot.values import Kind, ProfileDemand, Want
@@ -16,42 +17,55 @@ _OLDEST: Final = 24 * 3600.0
 _FELL_BACK: Final = 0.25  # such a pod runs; only who comes after it gets the device
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """Wants of one profile that count, device by device, the first to be served first."""
+class WantQueue:
+    """Wants of one profile that count, device by device, the first to be served first. A place is a want's number in it."""
 
-    wants: tuple[Want, ...]
-    weights: tuple[float, ...]
-    kinds: frozenset[int] = field(
-        init=False
-    )  # the queues of its wants, worked out once: every option of every card asks
+    def __init__(self, wants: Sequence[Want], weights: Sequence[float]) -> None:
+        self.wants, self.weights = wants, weights
+        self.left = len(wants)  # that are not served
+        self._served = bytearray(len(wants))
+        self._first_left = 0
+        # by the queue of pods: the places that are left. Of a queue the first ones are always served first
+        self._places: dict[int, deque[int]] = {}
+        for place, want in enumerate(wants):
+            self._places.setdefault(want.queue, deque()).append(place)
+        self._first: dict[tuple[frozenset[int], int], tuple[int, ...]] = {}
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kinds", frozenset(one.queue for one in self.wants))
+    @property
+    def kinds(self) -> Collection[int]:
+        """The queues of all its wants."""
+        return self._places.keys()
 
-    def helped_on(self, queues: frozenset[int]) -> bool:
-        """Whether devices on these nodes serve some of them."""
-        return ANYWHERE in self.kinds or not self.kinds.isdisjoint(queues)
+    @property
+    def highest_priority(self) -> int:
+        """Of the wants that are left."""
+        while self._served[self._first_left]:
+            self._first_left += 1
+        return self.wants[self._first_left].priority
 
-    def without(self, served: Iterable[int]) -> "Queue":
-        gone = {*served}
-        left = [index for index in range(len(self.wants)) if index not in gone]
-        return Queue(tuple(self.wants[one] for one in left), tuple(self.weights[one] for one in left))
+    def first(self, queues: frozenset[int], most: int) -> tuple[int, ...]:
+        """The places of the first wants, at most so many, that devices on nodes with these queues serve."""
+        key = queues, most
+        first = self._first.get(key)
+        if first is None or any(self._served[place] for place in first):
+            useful = (
+                places for queue, places in self._places.items() if queue == ANYWHERE or queue in queues
+            )
+            first = tuple(sorted(place for places in useful for place in islice(places, most))[:most])
+            self._first[key] = first
+        return first
 
-    def on(self, queues: frozenset[int], most: int) -> list[int]:
-        """The first so many that devices on these nodes serve."""
-        found: list[int] = []
-        for index, want in enumerate(self.wants):
-            if len(found) == most:
-                break
-            if want.queue == ANYWHERE or want.queue in queues:
-                found.append(index)
-        return found
+    def serve(self, places: Iterable[int]) -> None:
+        """These wants get their devices: the first ones of what a node serves."""
+        for place in places:
+            self._places[self.wants[place].queue].popleft()
+            self._served[place] = True
+            self.left -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    queues: Mapping[MigProfile, Queue]
+    queues: Mapping[MigProfile, WantQueue]
     pods: tuple[tuple[Want, float], ...]  # those that want several devices of one node, with their weights
     beyond: Mapping[MigProfile, int]  # devices that do not count: their namespaces want too many
 
@@ -83,7 +97,7 @@ def wanted(wants: Sequence[Want], devices: int, now: float) -> Wanted:
         else:
             several.append((want, _weight(want, now)))
     return Wanted(
-        {one: Queue(tuple(some), tuple(_weight(want, now) for want in some)) for one, some in queues.items()},
+        {profile: WantQueue(some, [_weight(want, now) for want in some]) for profile, some in queues.items()},
         tuple(several),
         +beyond,
     )
