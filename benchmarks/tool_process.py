@@ -35,6 +35,7 @@ from tessera.kube.object_files import objects_in
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.live import LiveView
 from tessera.kube.view.policy import PolicySource
+from tessera.kube.watch.follow import Follower
 from tessera.serving.address import Address
 
 _BAD_INPUT: Final = 2
@@ -155,11 +156,15 @@ async def _reconcile(places: Places) -> None:
     async with ClusterChoice(kubeconfig=places["kubeconfig"]).connected() as client:
         recorder = Recorder(client, "bench")
         parts = ReconcilerParts(
-            client=client, recorder=recorder, metrics=ControllerMetrics(), fence=lambda: None
+            client=client,
+            follower=Follower(client),
+            recorder=recorder,
+            metrics=ControllerMetrics(),
+            fence=lambda: None,
         )
         reconciler = ClaimReconciler(parts, TicketKeeper(client, "gpu-webhook"))
         following = asyncio.ensure_future(reconciler.follower.run())
-        await reconciler.follower.synced()
+        await reconciler.synced()
         while await reconciler.carry_out():
             pass
         following.cancel()

@@ -17,6 +17,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
+from tessera.kube.watch.follow import Follower
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_CLAIMS, SECRETS
 from tessera.simulation.control_plane.store import Store
 from tests.controller.claims import objects
@@ -46,7 +47,11 @@ def no_fence() -> None:
 
 def parts_with(client: Client) -> ReconcilerParts:
     return ReconcilerParts(
-        client=client, recorder=Recorder(client, "test"), metrics=ControllerMetrics(), fence=no_fence
+        client=client,
+        follower=Follower(client),
+        recorder=Recorder(client, "test"),
+        metrics=ControllerMetrics(),
+        fence=no_fence,
     )
 
 
@@ -92,7 +97,7 @@ def test_claims(put: Callable[[MisbehavingApiServer], None], part: str) -> None:
             conflicts = EndlessConflicts(server, clock, part)
             reconciler = ClaimReconciler(parts_with(client), TicketKeeper(client, "own"))
             following = asyncio.ensure_future(reconciler.follower.run())
-            await reconciler.follower.synced()
+            await reconciler.synced()
             await conflicts.last(reconciler.reconcile)
             following.cancel()
             return conflicts.writes
@@ -139,8 +144,8 @@ def test_layouts(part: str, begin: Callable[[MisbehavingApiServer], Any]) -> Non
             server.store.create(NODES, node("n", BIG, "NVIDIA-H200", layout=LAYOUT, pool="a"))
             server.store.create(MIG_LAYOUTS, layout())
             reconciler = LayoutReconciler(parts_with(client), "c")
-            following = asyncio.ensure_future(reconciler.follow())
-            await reconciler.follower.synced()
+            following = asyncio.ensure_future(reconciler.follower.run())
+            await reconciler.synced()
             while not begin(server):
                 await reconciler.reconcile()
                 clock.time += 0.5
@@ -166,8 +171,8 @@ def test_layouts_that_are_given_up() -> None:
             document["status"] = {"controller": "c", "updating": ["n"]}
             server.store.create(MIG_LAYOUTS, document)
             reconciler = LayoutReconciler(parts_with(client), "c")
-            following = asyncio.ensure_future(reconciler.follow())
-            await reconciler.follower.synced()
+            following = asyncio.ensure_future(reconciler.follower.run())
+            await reconciler.synced()
             conflicts = EndlessConflicts(server, clock, "/nodes/")
             await conflicts.last(reconciler.reconcile)
             following.cancel()

@@ -19,6 +19,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER
 from tessera.kube.view.policy import WEBHOOK
+from tessera.kube.watch.follow import Follower
 from tessera.protocol.configuration.webhook import Configuration, parse
 from tessera.serving.reload import Followed
 
@@ -50,8 +51,13 @@ class Controller:
         self._able = False
         self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
         self._leader = Leader(client, namespace, CONTROLLER, identity, times=lease, reconcilers=self._run)
+        self._follower = Follower(client)
         parts = ReconcilerParts(
-            client=client, recorder=self._recorder, metrics=self.metrics, fence=self._leader.fence
+            client=client,
+            follower=self._follower,
+            recorder=self._recorder,
+            metrics=self.metrics,
+            fence=self._leader.fence,
         )
         self._reconcilers: list[Reconciler] = [ClaimReconciler(parts, TicketKeeper(client, namespace))]
         if layouts:
@@ -81,6 +87,7 @@ class Controller:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follower.run())
             for one in self._reconcilers:
                 tasks.create_task(one.follow())
             if self._configuration is not None:

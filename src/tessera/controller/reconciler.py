@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NoReturn
 
 from tessera.controller.ability import Ability
@@ -15,6 +16,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class ReconcilerParts:
     """What the process gives to its reconcilers."""
 
     client: Client
+    follower: Follower  # each collection is watched once for all reconcilers; the process runs it
     recorder: Recorder
     metrics: ControllerMetrics
     fence: Callable[[], None]  # called before every write; raises when another process may lead
@@ -31,11 +34,12 @@ class Reconciler(ABC):
     """What the process asks of a reconciler, and the loop around its work."""
 
     name: str  # as the Lease has it
-    follower: Follower
+    table: Table = MappingProxyType({})  # what it follows, from its start
 
     def __init__(self, parts: ReconcilerParts, unable: str) -> None:
         """`unable`: a sentence for the log about what is not done; it takes the reason."""
         self._client = parts.client
+        self.follower = parts.follower
         self._recorder = parts.recorder
         self._metrics = parts.metrics
         self._fence = parts.fence
@@ -46,13 +50,12 @@ class Reconciler(ABC):
         log = logging.getLogger(type(self).__module__)
         self._ability = Ability(self._clock, self.lacks, partial(log.warning, unable))
 
-    async def follow(self) -> None:
-        """Follow the cluster until cancelled."""
-        await self.follower.run()
+    async def follow(self) -> None:  # noqa: B027 # most leave it to the follower
+        """Do what belongs to following the cluster and the follower does not do."""
 
     def missing(self) -> str | None:
         """What it does not know of the cluster yet, in a few words; None once it knows all."""
-        return self.follower.missing()
+        return self.follower.missing(self.table)
 
     @abstractmethod
     def lacks(self) -> str:
@@ -65,7 +68,7 @@ class Reconciler(ABC):
 
     async def synced(self) -> None:
         """Wait until it knows all that there is."""
-        await self.follower.synced()
+        await self.follower.synced(self.table)
 
     async def until_able(self) -> None:
         """Wait until it can do its work; the log says what it lacks."""

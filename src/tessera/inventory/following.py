@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,8 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import RESOURCE_SLICES, UNFINISHED_PODS, Key
 from tessera.kube.watch.table import Table, TableEntry
+
+_Take = Callable[..., Any]
 
 
 @asynccontextmanager
@@ -26,10 +29,17 @@ async def following(client: Client, inventory: Inventory) -> AsyncIterator["Foll
 class FollowedInventory:
     """An inventory as it changes."""
 
-    def __init__(self, client: Client, inventory: Inventory, follower: Follower | None = None) -> None:
-        """Follow a cluster; `follower`, where others follow it, too."""
+    def __init__(
+        self,
+        client: Client,
+        inventory: Inventory,
+        follower: Follower | None = None,
+        guard: Callable[[_Take], _Take] = lambda take: take,
+    ) -> None:
+        """Follow a cluster; `follower`, where others follow it, too; `guard` is around every call into the inventory."""
         self.changed = asyncio.Event()
-        self._inventory = inventory
+        self.inventory = inventory
+        self._guard = guard
         self._dra_is_old = False
         self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
         self._later: list[Callable[[], object]] | None = None  # what waits while the inventory stands still
@@ -56,11 +66,16 @@ class FollowedInventory:
 
     def _table(self) -> Table:
         """The inventory's table, except that pods are kept by their names; it waits while the inventory is paused."""
-        pods = TableEntry(self._inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods)
-        inventory, dra = self._inventory.table(pods=False), self._inventory.dra.table()
+        pods = TableEntry(self.inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods)
+        inventory, dra = self.inventory.table(pods=False), self.inventory.dra.table()
         changing = {resource: entry.through(self._noting) for resource, entry in inventory.items()}
         table: Table = {**changing, UNFINISHED_PODS: pods, **dra}
-        return {resource: entry.through(self._in_time) for resource, entry in table.items()}
+        return {
+            resource: replace(
+                entry.through(self._in_time).through(self._guard), decode=self._guard(entry.decode)
+            )
+            for resource, entry in table.items()
+        }
 
     def _noting(self, take: Callable[..., object]) -> Callable[..., object]:
         """The same, after which the inventory has changed."""
@@ -86,15 +101,15 @@ class FollowedInventory:
         """Bring the inventory's list of pods, and what DRA serves, up to date; its sums always are."""
         if self._dra_is_old:
             self._dra_is_old = False
-            self._inventory.refresh_dra()
-        self._inventory.pods[:] = [one for one in self._pods.values() if self._inventory.holds(one)]
+            self.inventory.refresh_dra()
+        self.inventory.pods[:] = [one for one in self._pods.values() if self.inventory.holds(one)]
 
     def _dra_changed(self) -> None:
         self._dra_is_old = True  # it concerns many nodes: worked out when it is needed
         self.changed.set()
 
     def _begin_pods(self) -> None:
-        self._inventory.begin_pods()
+        self.inventory.begin_pods()
         self._pods.clear()
         self.changed.set()
 
@@ -105,10 +120,10 @@ class FollowedInventory:
         self._remove_pod(key)
         if one.amounts:
             self._pods[key] = one
-            self._inventory.capacity.add(one)
+            self.inventory.capacity.add(one)
             self.changed.set()
 
     def _remove_pod(self, key: Key) -> None:
         if (known := self._pods.pop(key, None)) is not None:
-            self._inventory.capacity.remove(known)
+            self.inventory.capacity.remove(known)
             self.changed.set()

@@ -19,6 +19,7 @@ from tessera.core.requests.tickets import TicketKey, TicketMaker, hour_of
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.objects import template_spec
 from tessera.serving.http.messages import HangUp, Response
@@ -53,7 +54,11 @@ async def world(*documents, clock=None, store=None, **server_options):
             keeper = TicketKeeper(client, "own")
             fences: list[None] = []
             parts = ReconcilerParts(
-                client=client, recorder=recorder, metrics=metrics, fence=lambda: fences.append(None)
+                client=client,
+                follower=Follower(client),
+                recorder=recorder,
+                metrics=metrics,
+                fence=lambda: fences.append(None),
             )
             reconciler = ClaimReconciler(parts, keeper)
 
@@ -556,7 +561,11 @@ def test_the_fence():
                     raise LeadershipLost("gone")
 
                 parts = ReconcilerParts(
-                    client=client, recorder=Recorder(client, "test"), metrics=ControllerMetrics(), fence=fence
+                    client=client,
+                    follower=Follower(client),
+                    recorder=Recorder(client, "test"),
+                    metrics=ControllerMetrics(),
+                    fence=fence,
                 )
                 reconciler = ClaimReconciler(parts, TicketKeeper(client, "own"))
                 following = asyncio.ensure_future(reconciler.follower.run())

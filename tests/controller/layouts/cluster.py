@@ -19,6 +19,7 @@ from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.clock import Clock
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.watch.follow import Follower
 from tessera.protocol.mig import documents as mig
 from tessera.serving.http.messages import HangUp, Request, Response, Stream
 from tessera.serving.metrics import exposition
@@ -210,7 +211,9 @@ class LayoutCluster:
         metrics = self.metrics[identity] = ControllerMetrics()
         metrics.leads = lambda: True
         recorder = Recorder(client, "test")
-        parts = ReconcilerParts(client=client, recorder=recorder, metrics=metrics, fence=fence)
+        parts = ReconcilerParts(
+            client=client, follower=Follower(client), recorder=recorder, metrics=metrics, fence=fence
+        )
         one = LayoutReconciler(parts, identity)
 
         async def work() -> None:
@@ -218,7 +221,9 @@ class LayoutCluster:
                 await one.run()
 
         self._clients.append(client)
-        self._leaders[identity] = [asyncio.ensure_future(x) for x in (one.follow(), recorder.run(), work())]
+        self._leaders[identity] = [
+            asyncio.ensure_future(x) for x in (parts.follower.run(), recorder.run(), work())
+        ]
 
     def kill(self, identity: str) -> None:
         """End a leader at once; what it has sent may be answered still."""

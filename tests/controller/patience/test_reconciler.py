@@ -20,6 +20,7 @@ from tessera.diagnosis.patience.history import History
 from tessera.kube.errors import ApiError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Key
 from tessera.serving.http.messages import Response
 from tessera.serving.metrics import exposition
@@ -112,13 +113,17 @@ async def world(*documents, has=None, policy=FULL, webhook=True):
             def fence_of_this_look():
                 check[0]()
 
-            parts = ReconcilerParts(
-                client=client, recorder=recorder, metrics=metrics, fence=fence_of_this_look
-            )
-
             def start():
+                parts = ReconcilerParts(
+                    client=client,
+                    follower=Follower(client),
+                    recorder=recorder,
+                    metrics=metrics,
+                    fence=fence_of_this_look,
+                )
                 reconciler = PatienceReconciler(parts, "gpu-webhook", "gpu-webhook")
                 reconciler.configure(policy)
+                tasks.append(asyncio.ensure_future(parts.follower.run()))
                 tasks.append(asyncio.ensure_future(reconciler.follow()))
                 return reconciler
 

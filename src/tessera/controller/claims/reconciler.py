@@ -17,9 +17,8 @@ from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import Once, Retries
 from tessera.kube.view.lease import CLAIMS
-from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key
-from tessera.kube.watch.table import Table, TableEntry, replace_all
+from tessera.kube.watch.table import TableEntry, replace_all
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class ClaimReconciler(Reconciler):
         self._refusals = RefusalLog(self._clock)
         self._writes = Writes(parts.client, parts.recorder, parts.metrics)
         self._retries = Retries(self._clock.now, _FIRST_RETRY, _LONGEST_RETRY)
-        table: Table = {
+        self.table = {
             UNFINISHED_PODS: self._entry(FollowedPod.read, state.known_pods, self._put_pod, state.remove_pod),
             TEMPLATES: self._entry(
                 Template.read, lambda: state.templates, state.put_template, state.remove_template
@@ -59,7 +58,7 @@ class ClaimReconciler(Reconciler):
                 PodsClaim.read, lambda: state.claims, state.put_claim, state.remove_claim
             ),
         }
-        self.follower = Follower(parts.client, table)
+        parts.follower.add(self.table)
         parts.metrics.bridged = lambda: len(state.pods)
         parts.metrics.refused = lambda: (
             sum(one.text is None for one in state.pods.values()) + sum(1 for _ in state.without_template())
@@ -68,7 +67,7 @@ class ClaimReconciler(Reconciler):
 
     def lacks(self) -> str:
         """The webhook converts requests while this runs, so it must be able to serve them: templates and claims can be read."""
-        return self.follower.absent()
+        return self.follower.absent(*self.table)
 
     async def reconcile(self) -> bool:
         """Report and refuse pods, learn the keys, and carry out some of each kind of what is planned."""

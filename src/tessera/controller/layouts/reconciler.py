@@ -31,7 +31,6 @@ from tessera.kube.failures import CONFLICTS, Retries
 from tessera.kube.rest.client import PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
-from tessera.kube.watch.follow import Follower
 from tessera.protocol.mig.autopilot import UNDER_WAY, AutopilotStatus
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.nodes import gpu_node
@@ -68,14 +67,15 @@ class LayoutReconciler(Reconciler):
         self._identity = identity
         self._poll = poll
         self.state = LayoutState(self._changed.set)
-        self.follower = Follower(client, self.state.table())
+        self.table = self.state.table()
+        parts.follower.add(self.table)
         # when mig-manager's configurations were read, and for which MigLayouts
         self._read: tuple[float, frozenset[tuple[str, int]]] = -inf, frozenset()
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
         self._autopilot = Autopilot()
         self._time = ServerTime(client)
-        self._looking = Looking(client, metrics, self._failures, self._autopilot, soonest)
+        self._looking = Looking(parts, self._failures, self._autopilot, soonest)
         self._pace = Pace()
         self._again = inf  # when something is to be written that can wait, by a clock that never jumps
         self._conflicts = Retries(client.clock.now, *CONFLICTS)  # of MigLayouts, by UID
@@ -88,8 +88,7 @@ class LayoutReconciler(Reconciler):
 
     def lacks(self) -> str:
         """Why there are no MigLayouts; a cluster may well be without DRA."""
-        found = (one.health for one in self.follower.reflectors if one.resource is MIG_LAYOUTS)
-        return next((one.last_error or "absent" for one in found if one.absent), "")
+        return self.follower.absent(MIG_LAYOUTS)
 
     def begin(self) -> None:
         self._rollouts.reset()

@@ -1,6 +1,5 @@
 """Follows the pods that wait and what is free for them, and evicts those whose patience is over."""
 
-import asyncio
 import logging
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -20,9 +19,8 @@ from tessera.kube.errors import KubeError
 from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
-from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Key
-from tessera.kube.watch.table import Table, keyed
+from tessera.kube.watch.table import keyed
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +60,14 @@ class PatienceReconciler(Reconciler):
         self.pods: dict[Key, PendingPod] = {}  # those that ask for GPUs
         self._webhook = Endpoints()
         self._pace = pace
-        self._view = LiveView(parts.client)
-        table: Table = {
+        self._view = LiveView(parts.client, follower=parts.follower)
+        self.table = {
             PENDING_PODS: keyed(
                 PendingPod.read, self._put, self._remove, key=attrgetter("key"), known=self.pods.keys
             ),
             endpoint_slices(namespace, service): self._webhook.entry(),
         }
-        self.follower = Follower(parts.client, table)
+        parts.follower.add(self.table)
         self._judge = ViewJudge(self._view.offers, self._clock, pace.least, pace.fresh)
         self._successors = Successors(pace.successor)
         self._writes = Writes(parts.client, parts.recorder, namespace)
@@ -87,17 +85,15 @@ class PatienceReconciler(Reconciler):
 
     # what the process asks
 
-    def missing(self) -> str | None:
-        return "; ".join(filter(None, (self._view.missing(), self.follower.missing()))) or None
-
     async def follow(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._view.run())
-            tasks.create_task(self.follower.run())
+        await self._view.run()
+
+    def missing(self) -> str | None:
+        return "; ".join(filter(None, (self._view.missing(), super().missing()))) or None
 
     async def synced(self) -> None:
         await self._view.synced()
-        await self.follower.synced()
+        await super().synced()
 
     def lacks(self) -> str:
         return self.missing() or ("it may not list pods" if self._view.offers.free is None else "")

@@ -38,7 +38,7 @@ _INITIAL_SILENCE: Final = (
     5.0  # a server that knows nothing of sendInitialEvents never says that they are over
 )
 _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for before the next
-_UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
+UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
 # in a row; then the list is read again, for a watch may wait for a version that never comes
 _SILENT_WATCHES: Final = 2
 _RECHECK: Final = 60.0  # seconds until a collection that the server does not have is listed again
@@ -291,7 +291,7 @@ class Reflector:
         for decode, entries in self._takers:
             try:
                 one = decode(raw)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 self._leave_out(error)
                 continue
             for entry in entries:
@@ -305,7 +305,7 @@ class Reflector:
         for decode, decoded in objects.items():
             try:
                 decoded.append(decode(raw))
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 self._leave_out(error)
 
     def _leave_out(self, error: Exception) -> None:

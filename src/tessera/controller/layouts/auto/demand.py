@@ -1,9 +1,8 @@
 """What pods wait for, followed as long as a MigLayout is in mode Auto."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from tessera.controller.beside import Beside, TooLong
 from tessera.controller.layouts.auto.standing import closed, coming
@@ -11,9 +10,10 @@ from tessera.controller.layouts.plan import SeenNode
 from tessera.inventory.demand.memory import NodeMemory
 from tessera.inventory.demand.wants import Situation, situation, wanting_inventory
 from tessera.inventory.following import FollowedInventory
-from tessera.inventory.inventory import Inventory
 from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
+from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.reflector import UNREADABLE
 from tessera.protocol.mig.operator import MigManagerConfig
 
 SOONEST: Final = 10.0  # seconds between two looks, whatever changes
@@ -23,68 +23,80 @@ _MISSING: Final = 1.0  # seconds until it is asked again whether all is known
 _BEGINS: Final = 10.0  # seconds that the first lists may take before anything is said of it
 
 
-@dataclass(frozen=True, slots=True)
-class _Followed:
-    inventory: Inventory
-    followed: FollowedInventory
-    task: asyncio.Task[None]
-    since: float  # by a clock that never jumps
-    memory: NodeMemory = field(default_factory=NodeMemory)
-
-
 class DemandFollower:
     """Follows nodes, pods and what DRA has; holds nothing while nobody asks."""
 
-    def __init__(self, client: Client, beside: Beside, soonest: float = SOONEST) -> None:
+    def __init__(self, client: Client, follower: Follower, beside: Beside, soonest: float = SOONEST) -> None:
         self._client = client
+        self._follower = follower
         self._beside = beside
         self._soonest = soonest
         self._clock = client.clock
-        self._followed: _Followed | None = None
+        self._followed: FollowedInventory | None = None
+        self._memory = NodeMemory()
+        self._bug: Exception | None = (
+            None  # met while objects were taken: the inventory is not right any more
+        )
+        self._since = 0.0  # when it began, by a clock that never jumps
         self._read = 0.0  # when rejected workloads were read
         self._looked = 0.0
         self._failed = ""  # why the last look failed
 
     def start(self) -> None:
         """Begin to follow; raises what has ended it, once: then it begins anew."""
-        if self._followed is not None and self._followed.task.done():
-            ended, self._followed = self._followed, None
-            ended.task.result()
+        if self._bug is not None:
+            bug = self._bug
+            self.stop()
+            raise bug
         if self._followed is None:
-            inventory = wanting_inventory()
-            followed = FollowedInventory(self._client, inventory)
-            task = asyncio.ensure_future(followed.follower.run())
-            self._followed = _Followed(inventory, followed, task, self._clock.now())
-            self._read = self._looked = self._clock.now() - LATEST
+            self._followed = FollowedInventory(
+                self._client, wanting_inventory(), self._follower, guard=self._guarded
+            )
+            self._memory = NodeMemory()
+            self._since = self._clock.now()
+            self._read = self._looked = self._since - LATEST
             self._failed = ""
+
+    def _guarded(self, take: Callable[..., object]) -> Callable[..., object]:
+        """The same, where a bug ends what is followed here: the follower goes on for others."""
+
+        def guarded(*given: Any) -> object:
+            try:
+                return take(*given)
+            except UNREADABLE:
+                raise
+            except Exception as bug:  # noqa: BLE001 # `start` raises it
+                self._bug = bug
+                return None
+
+        return guarded
 
     def stop(self) -> None:
         if self._followed is not None:
-            self._followed.task.cancel()
-            self._followed = None
+            self._follower.drop(self._followed.table)
+        self._followed = self._bug = None
 
     def missing(self) -> str:
         """Why it is not known what pods wait for, or what they hold; empty: it is."""
         if self._followed is None:
             return "not followed"
-        if self._followed.task.done():
+        if self._bug is not None:
             return "the cluster is not followed any more"
-        followed = self._followed.followed
-        why = followed.follower.missing() or followed.follower.forbidden() or followed.error
+        table = self._followed.table
+        why = self._follower.missing(table) or self._follower.forbidden(table) or self._followed.error
         return why or (self._failed if self._clock.now() < self._looked + self._soonest else "")
 
     def is_beginning(self) -> bool:
         """Whether what is missing is on its way: the first lists, which take a moment."""
-        if self._followed is None or self._clock.now() >= self._followed.since + _BEGINS:
+        if self._followed is None or self._clock.now() >= self._since + _BEGINS:
             return False
-        follower = self._followed.followed.follower
-        return not any(one.health.last_error for one in follower.reflectors)
+        return not self._follower.forbidden(self._followed.table)
 
     def is_due(self, *, wants: bool) -> bool:
         """Whether it is time for a look."""
         if self._followed is None:
             return False
-        since, changed = self._clock.now() - self._looked, self._followed.followed.changed.is_set()
+        since, changed = self._clock.now() - self._looked, self._followed.changed.is_set()
         return since >= self._soonest and (changed or (wants and since >= LATEST))
 
     async def due(self) -> None:
@@ -92,7 +104,7 @@ class DemandFollower:
         if self._followed is None:
             await asyncio.Event().wait()
         else:
-            await self._followed.followed.changed.wait()
+            await self._followed.changed.wait()
             await self._clock.sleep(max(0.0, self._looked + self._soonest - self._clock.now()))
             while self.missing():
                 await self._clock.sleep(_MISSING)
@@ -102,7 +114,8 @@ class DemandFollower:
     ) -> Situation | None:
         """What is wanted, and the cards; None where it cannot be read now. `left`: nodes that are left as they are, and why."""
         assert self._followed is not None  # noqa: S101 # `missing` says so first
-        inventory, followed, memory = self._followed.inventory, self._followed.followed, self._followed.memory
+        followed, memory = self._followed, self._memory
+        inventory = followed.inventory
         now = self._looked = self._clock.now()
         self._failed = ""
         if now >= self._read + _REJECTED:
@@ -128,11 +141,8 @@ class DemandFollower:
             self.stop()  # its thread reads the inventory still
             raise
         finally:
-            self._catch_up(followed)
-
-    def _catch_up(self, followed: FollowedInventory) -> None:
-        try:
-            followed.catch_up()
-        except BaseException:  # it would be out of date from now on
-            self.stop()
-            raise
+            try:
+                followed.catch_up()
+            except BaseException:  # it would be out of date from now on
+                self.stop()
+                raise

@@ -12,11 +12,10 @@ from tessera.controller.layouts.auto.deciding import Look, Undecided
 from tessera.controller.layouts.auto.demand import DemandFollower
 from tessera.controller.layouts.auto.memory import is_readable
 from tessera.controller.layouts.state import LayoutState
-from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.server_time import ServerTime
 from tessera.core.errors import InvalidInput
 from tessera.kube.failures import Once
-from tessera.kube.rest.client import Client
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.operator import MigManagerConfig
 
@@ -31,19 +30,18 @@ class Looking:
 
     def __init__(
         self,
-        client: Client,
-        metrics: ControllerMetrics,
+        parts: ReconcilerParts,
         failures: ReconcilerFailures,
         pilot: Autopilot,
         soonest: float,
     ) -> None:
         """`soonest`: seconds between two looks."""
-        self._metrics = metrics
+        self._metrics = parts.metrics
         self._failures = failures
         self._pilot = pilot
         self._beside = Beside()
-        self._demand = DemandFollower(client, self._beside, soonest)
-        self._time = ServerTime(client)
+        self._demand = DemandFollower(parts.client, parts.follower, self._beside, soonest)
+        self._time = ServerTime(parts.client)
         self._wrong_clock = Once()
 
     def stop(self) -> None:
