@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -12,11 +13,26 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.serving.metrics import exposition
-from tessera.simulation.control_plane.kinds import LEASES, PODS, RESOURCE_CLAIM_TEMPLATES, SECRETS
+from tessera.simulation.control_plane.kinds import (
+    DEVICE_CLASSES,
+    LEASES,
+    MIG_LAYOUTS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    SECRETS,
+    ResourceType,
+)
 from tessera.simulation.control_plane.store import StatusError, Store
 from tests.controller.claims import objects
+from tests.controller.layouts.cluster import layout
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
+from tests.protocol.dra.samples import class_
+
+RESOURCE_QUOTAS = ResourceType("v1", "resourcequotas", "ResourceQuota")
+CLAIMS = {"pods", "resourceclaims", "resourceclaimtemplates"}
+PATIENCE = {"nodes", "namespaces", "resourcequotas", "deviceclasses", "resourceslices", "endpointslices"}
+ALL = CLAIMS | PATIENCE | {"miglayouts"}
 
 
 def test_one_of_two_works():
@@ -142,5 +158,54 @@ def test_a_configuration_with_mistakes(tmp_path):
             async with Client(server.cluster) as client:
                 with pytest.raises(InvalidInput, match=r"fallback\.patience"):
                     Controller(client, "gpu-webhook", "one", config=config)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("layouts", "mode", "patience", "watches"),
+    [
+        (True, "Auto", True, ALL),
+        (True, "Fixed", True, ALL),
+        (True, "Auto", False, ALL - {"namespaces", "resourcequotas", "endpointslices"}),
+        (True, "Fixed", False, CLAIMS | {"nodes", "miglayouts", "resourceslices"}),
+        (False, "Auto", True, ALL - {"miglayouts"}),
+        (False, "Auto", False, CLAIMS),
+    ],
+)
+def test_each_collection_is_watched_once(layouts, mode, patience, watches, tmp_path):
+    """Whoever needs its objects; what only mode Auto or patience needs is watched only with them."""
+    config = tmp_path / "config.yaml"
+    config.write_text("fallback: {patience: 5m}")
+
+    async def main():
+        async with MisbehavingApiServer() as server, asyncio.timeout(20):
+            await server.start()
+            server.kinds[RESOURCE_QUOTAS.prefix, RESOURCE_QUOTAS.plural] = RESOURCE_QUOTAS
+            server.store.create(DEVICE_CLASSES, class_("any", "true"))
+            server.store.create(MIG_LAYOUTS, layout(mode=mode, layouts=[]))
+            async with Client(server.cluster) as client:
+                one = Controller(
+                    client,
+                    "gpu-webhook",
+                    "one",
+                    layouts=layouts,
+                    lease=LeaseTimes(retry=0.02),
+                    config=config if patience else None,
+                )
+                task = asyncio.ensure_future(one.run())
+
+                def watched():
+                    return Counter(server.watched)
+
+                try:
+                    async with asyncio.timeout(5):
+                        while not (one.ready and {*watched()} >= watches):
+                            await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.3)  # whatever else may come
+                    assert watched() == dict.fromkeys(watches, 1)
+                finally:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(main())

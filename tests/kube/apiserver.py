@@ -43,6 +43,11 @@ class MisbehavingApiServer(ApiServer):
         return len(self._watches)
 
     @property
+    def watched(self) -> list[str]:
+        """What the watches are of that are open now."""
+        return [target.kind.plural for target in self._watches.values()]
+
+    @property
     def connections(self) -> int:
         """How many connections it has taken so far."""
         return self._http.accepted

@@ -14,12 +14,12 @@ from tessera.controller.reconciler import Reconciler, ReconcilerParts
 from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
 from tessera.diagnosis.patience.history import History
-from tessera.diagnosis.patience.objects import PENDING_PODS, PendingPod
+from tessera.diagnosis.patience.objects import PendingPod
 from tessera.kube.errors import KubeError
 from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.resource import UNFINISHED_PODS, Key
 from tessera.kube.watch.table import keyed
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class PatienceReconciler(Reconciler):
         self._pace = pace
         self._view = LiveView(parts.client, follower=parts.follower)
         self.table = {
-            PENDING_PODS: keyed(
-                PendingPod.read, self._put, self._remove, key=attrgetter("key"), known=self.pods.keys
+            UNFINISHED_PODS: keyed(
+                PendingPod.read_waiting, self._put, self._remove, key=attrgetter("key"), known=self.pods.keys
             ),
             endpoint_slices(namespace, service): self._webhook.entry(),
         }
@@ -209,7 +209,8 @@ class PatienceReconciler(Reconciler):
     # what is seen
 
     def _put(self, pod: PendingPod) -> None:
-        if pod.pod is None:
+        if pod.pod is None:  # it asks for no GPUs, or it has a node now
+            self._remove(pod.key)
             return
         before = self.pods.get(pod.key)
         if before is not None and before.uid == pod.uid and pod.since is not None:

@@ -8,15 +8,11 @@ from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.mark import Mark, mark_of
 from tessera.core.requests.record import DECIDED_ANNOTATION, asked_of
-from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.lean_pod import pod_of
 from tessera.protocol.kubernetes.objects import OwnerReference, decode_named
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 
-PENDING_PODS: Final = Resource(
-    "pending pods", path_of("v1", "pods"), fields="spec.nodeName=,status.phase=Pending"
-)
 _GPUS: Final = b"nvidia.com/"
 
 # Those who place pods together, by the domains of the labels and annotations that their pods have; a pod of theirs that comes again alone may
@@ -82,6 +78,15 @@ class PendingPod:
     def gpus(self) -> Mapping[str, Mapping[str, int]]:
         """The GPUs that its containers ask for now."""
         return {} if self.pod is None else asked_of(self.pod)
+
+    @classmethod
+    def read_waiting(cls, raw: bytes) -> "PendingPod":
+        """A pod from its JSON; only its key as well where it has a node, or will not get one."""
+        if _GPUS in raw:
+            one = decode_pod(raw)
+            if one.spec.node_name or one.status.phase != "Pending":
+                return cls(Key(one.metadata.namespace, one.metadata.name))
+        return cls.read(raw)
 
     @classmethod
     def read(cls, raw: bytes, decoded: PodIn | None = None) -> "PendingPod":

@@ -23,6 +23,7 @@ from tessera.protocol.kubernetes.objects import (
     Metadata,
     Part,
     amounts_of,
+    decoded_once,
     decoder,
 )
 
@@ -185,5 +186,5 @@ def _counted(amounts: AmountsIn, where: str) -> Mapping[str, Number]:
 
 _NO_COUNTS: Final[Mapping[str, Number]] = MappingProxyType({})
 
-decode_node: Final = decoder(NodeIn)
+decode_node: Final = decoded_once(decoder(NodeIn))
 decode_quota: Final = decoder(QuotaIn)

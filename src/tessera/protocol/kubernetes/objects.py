@@ -162,6 +162,24 @@ def decoder(type_: type[T]) -> Decode[T]:
     return checked
 
 
+def decoded_once(decode: Decode[T]) -> Decode[T]:
+    """The same, for what several consumers of one event decode in turn: the object that was decoded last is not decoded again.
+
+    They share the object, so none may change it.
+    """
+    last: tuple[bytes | msgspec.Raw, T] | None = None
+
+    def decode_again(data: bytes | msgspec.Raw) -> T:
+        nonlocal last
+        if (known := last) is not None and known[0] is data:
+            return known[1]
+        decoded = decode(data)
+        last = data, decoded
+        return decoded
+
+    return decode_again
+
+
 def reader(type_: type[T], default: T) -> Callable[[msgspec.Raw, str], T]:
     """A decoder of a raw field, whose errors begin with its place; the default is for a field that is absent or null."""
     decode = msgspec.json.Decoder(type_).decode

@@ -31,6 +31,7 @@ from tessera.protocol.kubernetes.objects import (
     Part,
     ResourcesIn,
     amounts_of,
+    decoded_once,
     decoder,
 )
 
@@ -171,7 +172,7 @@ class Maker(Part):
     spec: MakerSpec = msgspec.field(default_factory=MakerSpec)
 
 
-decode_pod: Final = decoder(PodIn)
+decode_pod: Final = decoded_once(decoder(PodIn))
 decode_maker: Final = decoder(Maker)
 
 
