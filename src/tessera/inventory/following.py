@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +12,6 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import RESOURCE_SLICES, UNFINISHED_PODS, Key
 from tessera.kube.watch.table import Table, TableEntry
-
-_Take = Callable[..., Any]
 
 
 @asynccontextmanager
@@ -34,16 +31,17 @@ class FollowedInventory:
         client: Client,
         inventory: Inventory,
         follower: Follower | None = None,
-        guard: Callable[[_Take], _Take] = lambda take: take,
+        wrap: Callable[[TableEntry[Any]], TableEntry[Any]] = lambda entry: entry,
     ) -> None:
-        """Follow a cluster; `follower`, where others follow it, too; `guard` is around every call into the inventory."""
+        """Follow a cluster; `follower`, where others follow it, too; `wrap` puts something around each entry of the table."""
         self.changed = asyncio.Event()
         self.inventory = inventory
-        self._guard = guard
         self._dra_is_old = False
         self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
         self._later: list[Callable[[], object]] | None = None  # what waits while the inventory stands still
-        self.table = self._table()
+        self.table = {
+            resource: wrap(entry.through(self._in_time)) for resource, entry in self._entries().items()
+        }
         self.follower = Follower(client) if follower is None else follower
         self.follower.add(self.table)
         # when classes read more than the slices were read for, slices are read again
@@ -64,18 +62,12 @@ class FollowedInventory:
         for take in later:
             take()
 
-    def _table(self) -> Table:
-        """The inventory's table, except that pods are kept by their names; it waits while the inventory is paused."""
+    def _entries(self) -> Table:
+        """The inventory's table, except that pods are kept by their names."""
         pods = TableEntry(self.inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods)
         inventory, dra = self.inventory.table(pods=False), self.inventory.dra.table()
         changing = {resource: entry.through(self._noting) for resource, entry in inventory.items()}
-        table: Table = {**changing, UNFINISHED_PODS: pods, **dra}
-        return {
-            resource: replace(
-                entry.through(self._in_time).through(self._guard), decode=self._guard(entry.decode)
-            )
-            for resource, entry in table.items()
-        }
+        return {**changing, UNFINISHED_PODS: pods, **dra}
 
     def _noting(self, take: Callable[..., object]) -> Callable[..., object]:
         """The same, after which the inventory has changed."""

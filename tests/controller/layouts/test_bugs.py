@@ -11,6 +11,8 @@ from tessera.controller.layouts.auto import deciding, demand
 from tessera.controller.layouts.judging import Verdicts
 from tessera.controller.leader import LeadershipLost
 from tessera.core.autopilot import propose
+from tessera.core.devices.capacity import Capacity
+from tessera.inventory import inventory
 from tessera.protocol.mig.rollouts import Phase
 from tessera.rollout.machine import step
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS
@@ -36,7 +38,12 @@ def broken(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("where", "what"), [(deciding, "propose"), (deciding, "careful"), (demand, "situation")]
+    ("where", "what"),
+    [
+        (deciding, "propose"),
+        (deciding, "careful"),
+        (demand, "situation"),
+    ],
 )
 def test_fault_68_a_bug_in_a_decision(where, what, monkeypatch, caplog):
     """It is counted, logged once with its traceback, and said in the status. Nothing is re-cut, a rollout under way and layouts that are fixed go on;
@@ -71,6 +78,28 @@ def test_fault_68_a_bug_in_a_decision(where, what, monkeypatch, caplog):
     told = [each for each in caplog.records if "an unexpected error" in each.getMessage()]
     assert len(told) == 1
     assert "a bug" in caplog.text
+
+
+@pytest.mark.parametrize(("where", "what"), [(inventory, "pod_use_of"), (Capacity, "add")])
+def test_fault_68_a_bug_in_what_mode_auto_follows(where, what, monkeypatch):
+    """Others follow the same cluster: layouts that are fixed go on. The status says it, and when the bug is mended, the autopilot is, too."""
+
+    async def main():
+        async with cluster("gpu-0", "gpu-1", document=auto()) as one:
+            one.lead("one")
+            await one.until(lambda: said(one).get("summary") == "Nothing is wanted that is not there.")
+            with monkeypatch.context() as then:
+                then.setattr(where, what, broken)
+                wait_for(one, 2, BIGGEST, "more")
+                text = "The autopilot cannot decide: an unexpected error (ZeroDivisionError); the controller's log has it. Nothing is re-cut."
+                await one.until(lambda: said(one).get("summary") == text)
+                add_fixed(one)
+                await one.until(lambda: one.condition("Ready", "fixed")[0] == "True")
+                assert results(one) == []
+            await one.until(lambda: "Done" in results(one))
+            assert 'tessera_controller_failures_total{what="policy"}' in one.exposed("one")
+
+    asyncio.run(main())
 
 
 def test_fault_68_a_bug_that_one_mig_layout_meets(monkeypatch):

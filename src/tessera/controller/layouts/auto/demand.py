@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tessera.controller.beside import Beside, TooLong
@@ -14,6 +15,7 @@ from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.reflector import UNREADABLE
+from tessera.kube.watch.table import TableEntry
 from tessera.protocol.mig.operator import MigManagerConfig
 
 SOONEST: Final = 10.0  # seconds between two looks, whatever changes
@@ -34,9 +36,7 @@ class DemandFollower:
         self._clock = client.clock
         self._followed: FollowedInventory | None = None
         self._memory = NodeMemory()
-        self._bug: Exception | None = (
-            None  # met while objects were taken: the inventory is not right any more
-        )
+        self._bug: Exception | None = None  # since then the inventory is not right any more
         self._since = 0.0  # when it began, by a clock that never jumps
         self._read = 0.0  # when rejected workloads were read
         self._looked = 0.0
@@ -50,26 +50,29 @@ class DemandFollower:
             raise bug
         if self._followed is None:
             self._followed = FollowedInventory(
-                self._client, wanting_inventory(), self._follower, guard=self._guarded
+                self._client, wanting_inventory(), self._follower, wrap=self._guarded
             )
             self._memory = NodeMemory()
             self._since = self._clock.now()
             self._read = self._looked = self._since - LATEST
             self._failed = ""
 
-    def _guarded(self, take: Callable[..., object]) -> Callable[..., object]:
+    def _guarded(self, entry: TableEntry[Any]) -> TableEntry[Any]:
         """The same, where a bug ends what is followed here: the follower goes on for others."""
 
-        def guarded(*given: Any) -> object:
-            try:
-                return take(*given)
-            except UNREADABLE:
-                raise
-            except Exception as bug:  # noqa: BLE001 # `start` raises it
-                self._bug = bug
-                return None
+        def guard(work: Callable[..., object], *passes: type[Exception]) -> Callable[..., object]:
+            def guarded(*given: Any) -> object:
+                try:
+                    return work(*given)
+                except passes:
+                    raise
+                except Exception as bug:  # noqa: BLE001 # `start` raises it
+                    self._bug = self._bug or bug
+                    return None
 
-        return guarded
+            return guarded
+
+        return replace(entry.through(guard), decode=guard(entry.decode, *UNREADABLE))
 
     def stop(self) -> None:
         if self._followed is not None:
