@@ -11,10 +11,11 @@ from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.layout import NodeLayout, resolve
 from tessera.core.mig.product import product_named
 from tessera.protocol.mig import documents as mig
-from tessera.simulation.control_plane.kinds import CONFIG_MAPS, NODES, ResourceType
+from tessera.simulation.control_plane.kinds import CONFIG_MAPS, NODES
+from tests.build import encode_amounts
+from tests.inventory.objects import CLUSTER_POLICIES, config_map, operator_node, policy
 from tests.kube.served import ServedCluster
 
-CLUSTER_POLICIES = ResourceType("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 PRODUCT = product_named("A100-80GB")
 CONFIG = """\
@@ -42,27 +43,11 @@ mig-configs:
 
 def node(name: str, config: str = "all-1g.10gb", cards: int = 2, **labels: str) -> dict[str, Any]:
     """A node as the operator leaves it."""
-    layout = resolve(mig.read(CONFIG).select(config), [PRODUCT] * cards)
-    amounts = {resource: str(number) for resource, number in layout.resources().items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "labels": {
-                "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
-                "nvidia.com/gpu.count": str(cards),
-                "nvidia.com/gpu.memory": "81920",
-                "nvidia.com/mig.strategy": "mixed",
-                "nvidia.com/gpu.deploy.mig-manager": "true",
-                PLUGIN: "true",
-                "nvidia.com/mig.config": config,
-                "nvidia.com/mig.config.state": "success",
-                **labels,
-            },
-        },
-        "status": {"allocatable": dict(amounts), "capacity": dict(amounts)},
-    }
+    offers = resolve(mig.read(CONFIG).select(config), [PRODUCT] * cards).resources()
+    document = operator_node(name, {}, config, cards=cards, **{"gpu.memory": "81920"})
+    document["metadata"]["labels"] |= {PLUGIN: "true", **labels}
+    document["status"] = {"allocatable": encode_amounts(offers), "capacity": encode_amounts(offers)}
+    return document
 
 
 class FakeMigManager:
@@ -84,22 +69,10 @@ class FakeMigManager:
         self._cards: dict[str, NodeLayout] = {}
         kind = CLUSTER_POLICIES
         cluster.server.kinds[kind.prefix, kind.plural] = kind
-        policy = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": "cluster-policy"},
-            "spec": {"migManager": {"config": {"name": name}}},
-            "status": {"namespace": "gpu-operator", "state": "ready"},
-        }
-        cluster.call(lambda: cluster.server.store.create(kind, policy, ""))
-        cluster.add(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": name, "namespace": "gpu-operator"},
-                "data": {"config.yaml": text, "other": "kept"},
-            }
-        )
+        cluster.call(lambda: cluster.server.store.create(kind, policy(name, "gpu-operator"), ""))
+        file = config_map(text, name)
+        file["data"]["other"] = "kept"
+        cluster.add(file)
         cluster.call(self._start)
 
     @property
