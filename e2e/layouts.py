@@ -18,12 +18,11 @@ from e2e.cluster.client import Client, condition_of
 from e2e.cluster.processes import until
 from e2e.command import Running
 from e2e.line import Line
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from e2e.stand_in_plugin import StandInPlugin
 from tessera.core.mig.product import product_named
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT
 
-Refusal = Callable[[str, str], str]
 NODES = "/api/v1/nodes"
 LAYOUTS = "/apis/tessera.dev/v1alpha1/miglayouts"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -195,13 +194,14 @@ def kept(
             cluster.api.delete(path)
 
 
-class StandInCutter:
+class StandInCutter(StandInPlugin):
     """Cuts the nodes of a pool as their annotation says, and watches their cordons, until the test is done."""
 
+    gone = None  # what a node does not have any more is removed
+
     def __init__(self, cluster: Client, pool: str) -> None:
-        self.refuses: Refusal = lambda node, text: ""  # why it does not take this one
+        super().__init__(CARDS)
         self.takes: Callable[[str], float] = lambda node: 0.0  # seconds that a cut takes
-        self.dead: set[str] = set()  # nodes where nobody answers
         self.at_cordon: dict[str, Callable[[], object]] = {}  # by node: what happens when its rollout begins
         self.at_cut: dict[str, Callable[[], object]] = {}  # and when its layout is written
         self.cuts: Counter[tuple[str, str]] = Counter()  # layouts that were written, by node and layout
@@ -209,17 +209,17 @@ class StandInCutter:
         self.most_cordoned = (
             0  # at the same time; those that were cordoned before count while they have a rollout
         )
+        self.on_layout = self._hear
         self._before: set[str] = set()
         self._cordoned: set[str] = set()
         self._under_way: set[str] = set()
         self._cluster, self._pool = cluster, pool
-        self._asked: dict[str, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._query = {"labelSelector": f"pool={pool}"}
         listed = cluster.api.get(NODES, **self._query)
         for node in listed["items"]:
-            self._asked[node["metadata"]["name"]] = _asked(node)
+            self.remember(node)
             if node["spec"].get("unschedulable"):
                 self._before.add(node["metadata"]["name"])
         self._version = listed["metadata"]["resourceVersion"]
@@ -244,7 +244,7 @@ class StandInCutter:
                 self._see(node, gone=event["type"] == "DELETED")
 
     def _see(self, node: Object, *, gone: bool) -> None:
-        name, asked = node["metadata"]["name"], _asked(node)
+        name = node["metadata"]["name"]
         under_way = ROLLOUT in node["metadata"].get("annotations", {}) and not gone
         cordoned = node["spec"].get("unschedulable") and name not in self._before and not gone
         (self._cordoned.add if cordoned or under_way else self._cordoned.discard)(name)
@@ -253,33 +253,25 @@ class StandInCutter:
             self.begun[name] += 1
             self._after(0.0, self.at_cordon.get(name, lambda: None))
         (self._under_way.add if under_way else self._under_way.discard)(name)
-        if self._asked.get(name) != asked and not gone:
-            self._asked[name] = asked
-            self.cuts[name, asked] += 1
-            self._after(0.0, self.at_cut.get(name, lambda: None))
-            self._after(self.takes(name), lambda: self.answer(name))
+        if not gone:
+            self.see(node)
+
+    def _hear(self, name: str, text: str) -> None:
+        self.cuts[name, text] += 1
+        self._after(0.0, self.at_cut.get(name, lambda: None))
 
     def _after(self, seconds: float, action: Callable[[], object]) -> None:
         timer = threading.Timer(seconds, action)
         timer.daemon = True
         timer.start()
 
-    def answer(self, name: str) -> None:
-        """Cut a node as it says now."""
-        node = self._cluster.api.find(f"{NODES}/{name}")
-        if node is None or name in self.dead:
-            return
-        asked = _asked(node)
-        if reason := self.refuses(name, asked):
-            said = {"labels": {mig.CONFIG_STATE: "failed"}, "annotations": {mig.CONFIG_REASON: reason}}
-            self._cluster.api.patch(f"{NODES}/{name}", {"metadata": said})
-            return
-        has = mig.read_layout(asked, CARDS).resources()
-        none = {one: None for one in node["status"]["allocatable"] if is_whole_or_mig(one)}
-        self._cluster.set_allocatable(name, {**none, **has})
-        shown = {"labels": {mig.CONFIG_STATE: "success"}, "annotations": {mig.CONFIG_REASON: None}}
-        self._cluster.api.patch(f"{NODES}/{name}", {"metadata": shown})
+    def answer_soon(self, name: str) -> None:
+        self._after(self.takes(name), lambda: self.answer(name))
 
+    def read(self, name: str) -> Object | None:
+        return self._cluster.api.find(f"{NODES}/{name}")
 
-def _asked(node: Object) -> str:
-    return str(node["metadata"].get("annotations", {}).get(mig.RUNAI_CONFIG, ""))
+    def write(self, name: str, patch: Object) -> None:
+        if "status" in patch:
+            self._cluster.set_allocatable(name, patch["status"]["allocatable"])
+        self._cluster.api.patch(f"{NODES}/{name}", {"metadata": patch["metadata"]})

@@ -8,6 +8,7 @@ from typing import Any
 from e2e.cluster import Client, pods_path
 from e2e.cluster.api import Object
 from e2e.layouts import CARDS, LABELS, NODES, StandInCutter, mig_layout
+from e2e.stand_in_plugin import layout_of
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT
@@ -59,15 +60,15 @@ class Recuts(StandInCutter):
         self.cards: list[Recut] = []
         self.least, self.most = Counter[str](), Counter[str]()  # devices at any time, on all nodes together
         super().__init__(cluster, pool)
-        self._has = {name: mig.read_layout(text, CARDS) for name, text in self._asked.items()}
+        self._has = {name: mig.read_layout(text, CARDS) for name, text in self._layouts.items()}
         self._note()
 
     def _see(self, node: Object, *, gone: bool) -> None:
         name = node["metadata"]["name"]
-        text = node["metadata"].get("annotations", {}).get(mig.RUNAI_CONFIG, "")
+        text = layout_of(node)
         if gone:
             self._has.pop(name, None)
-        elif self._asked.get(name) != text:
+        elif self._layouts.get(name) != text:
             before, after = self._has.get(name), mig.read_layout(text, CARDS)
             if before is not None and ROLLOUT in node["metadata"]["annotations"]:
                 held = self._held(name)

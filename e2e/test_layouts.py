@@ -333,7 +333,7 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
     with StandInCutter(cluster, pool) as cutter, Replicas(installed) as replicas:
         cutter.refuses = lambda node, text: "no room" if node == fails and text != BEFORE else ""
         cutter.takes = lambda node: 0.0 if node == fails else chance.uniform(0.5, 2.0)
-        cutter.dead.add(dies)
+        cutter.absent.add(dies)
         cutter.at_cut[dies] = lambda: set_ready(cluster, dies, "Unknown")
         cutter.at_cordon[goes] = lambda: cluster.remove_node(goes)
 
@@ -379,7 +379,7 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
         cluster.wait(lambda: "the node is not ready" in reason(dies), what="the dead node given up")
         assert "NotReady: the layout is not applied after 12 s" in reason(dies)
         assert not cordoned(cluster, dies)
-        cutter.dead.clear()
+        cutter.absent.clear()
         cutter.at_cut.clear()
         set_ready(cluster, dies, "True")
         cutter.answer(dies)

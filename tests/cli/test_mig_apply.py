@@ -133,8 +133,8 @@ def test_max_unavailable(apply):
     def asked(name, text):
         if len(apply.plugin.seen) > 1:
             apply.plugin.absent = set()
-            for seen in apply.plugin.seen[:2]:
-                apply.cluster.loop.call_soon(apply.plugin.answer, *seen)
+            for one, _ in apply.plugin.seen[:2]:
+                apply.cluster.loop.call_soon(apply.plugin.answer, one)
 
     apply.plugin.on_layout = asked
     code, out, _ = apply("1g.10gb=2", "gpu-0", "gpu-1", "gpu-2", "--yes", "--max-unavailable", "67%")

@@ -28,9 +28,8 @@ from tests.kube.apiserver import status
 from tests.kube.served import served  # noqa: F401 # a fixture
 from tests.rollout import mig_manager
 from tests.rollout.conftest import BIG, ME
-from tests.rollout.machine.world import MERGE
 from tests.rollout.mig_manager import FakeMigManager
-from tests.rollout.plugin import FakePlugin
+from tests.rollout.plugin import MERGE, FakePlugin
 
 ONES = "1g.10gb=2"
 

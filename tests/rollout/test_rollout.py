@@ -16,8 +16,7 @@ from tests.build import GPU, MIG
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import status as refusal
 from tests.rollout.conftest import BIG, ME
-from tests.rollout.machine.world import MERGE
-from tests.rollout.plugin import CARDS
+from tests.rollout.plugin import CARDS, MERGE
 
 ONES = "1g.10gb=2"
 ONES_TEXT = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
@@ -57,9 +56,9 @@ def test_so_many_at_a_time(roll_out, at_once, expected):
         under_way.add(name)
         most = max(most, len(under_way))
         if len(under_way) == expected or len(roll_out.plugin.seen) == 3:  # no more will come: answer them
-            for one, text in roll_out.plugin.seen:
+            for one, _ in roll_out.plugin.seen:
                 if one in under_way:
-                    roll_out.cluster.loop.call_soon(roll_out.plugin.answer, one, text)
+                    roll_out.cluster.loop.call_soon(roll_out.plugin.answer, one)
 
     def answered(name, _):
         under_way.discard(name)

@@ -10,12 +10,13 @@ from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
+from e2e.stand_in_plugin import layout_of
+
 from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.reconciler import ReconcilerParts
 from tessera.core.dra.naming import pool_of
-from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.clock import Clock
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -24,12 +25,13 @@ from tessera.protocol.mig import documents as mig
 from tessera.serving.http.messages import HangUp, Request, Response, Stream
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, RESOURCE_SLICES
-from tessera.simulation.control_plane.store import StatusError, StoredChange
+from tessera.simulation.control_plane.store import Document, StatusError, Store, StoredChange
 from tests.build import claim_document
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import MisbehavingApiServer
+from tests.protocol.dra.samples import device, slice_
 from tests.rollout.machine.world import BIG, asked, record_in
-from tests.rollout.plugin import CARDS
+from tests.rollout.plugin import CARDS, StorePlugin
 
 HASTE = 100.0  # a second of the tests is so many of the cluster's
 WRITES = ("PATCH", "POST", "PUT")
@@ -104,46 +106,62 @@ class GatedServer(MisbehavingApiServer):
         return answer
 
 
+class Cutter(StorePlugin):
+    """Answers after a moment; on nodes of Tessera's DRA driver devices are in ResourceSlices, and none is allocatable."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, seconds=0.003)
+
+    def write(self, name: str, patch: Document) -> None:
+        if "status" in patch and any(
+            one.key[1] == f"{name}-slice" for one in self._store.list(RESOURCE_SLICES)
+        ):
+            text = layout_of(self._store.get(NODES, name).document)
+            asyncio.get_running_loop().call_later(0.01, self.publish, name, text)
+            patch = {"metadata": patch["metadata"]}
+        super().write(name, patch)
+
+    def publish(self, name: str, text: str) -> None:
+        """Offer the devices of a layout in a ResourceSlice."""
+        made = mig.read_layout(text, CARDS).resources()
+        every = [resource for resource, number in made.items() for _ in range(number)]
+        devices = (device(f"d{number}", resource=resource) for number, resource in enumerate(every))
+        document = slice_(f"{name}-slice", *devices, node=name, driver="gpu.tessera.dev")
+        with suppress(StatusError):
+            self._store.delete(RESOURCE_SLICES, f"{name}-slice")
+        self._store.create(RESOURCE_SLICES, document)
+
+
 class LayoutCluster:
     """What happens in it is checked at every change of a node."""
 
     def __init__(self, server: GatedServer, most: int) -> None:
         self.server, self.store = server, server.store
         self.refuses: Callable[[str], str] = lambda name: ""
-        self.dead: set[str] = set()
         self.cuts: Counter[str] = Counter()  # by node: how often it was given another layout
         self.cordoned: set[str] = set()
         self.most, self.errors = most, list[str]()
-        self._asked: dict[str, str | None] = {}
         self._leaders: dict[str, list[asyncio.Task[Any]]] = {}
         self._clients: list[Client] = []
         self.metrics: dict[str, ControllerMetrics] = {}
         self.store.follow(NODES, self.store.version, self._changed)
+        self._cutter = Cutter(self.store)
+        self._cutter.refuses = lambda name, text: "" if text == LAYOUT else self.refuses(name)
+        self._cutter.on_layout = lambda name, text: self.cuts.update([name] if text != LAYOUT else ())
+        self.dead, self.answer = self._cutter.absent, self._cutter.answer
 
     def add_nodes(self, *names: str, pool: str = "a") -> None:
         for name in names:
             document = node(name, BIG, "NVIDIA-H200", layout=LAYOUT, pool=pool)
-            self._asked[name] = asked(document)
+            self._cutter.remember(document)
             self.store.create(NODES, document)
 
     def add_dra_node(self, name: str) -> None:
         """A node whose devices Tessera's DRA driver offers: none is allocatable."""
         document = node(name, {}, "NVIDIA-H200", layout=LAYOUT, pool="a")
-        self._asked[name] = asked(document)
+        self._cutter.remember(document)
         self.store.create(NODES, document)
-        self._publish(name, LAYOUT)
-
-    def _publish(self, name: str, text: str) -> None:
-        made = mig.read_layout(text, CARDS).resources()
-        every = [resource for resource, number in made.items() for _ in range(number)]
-        devices = [
-            {"name": f"d{number}", "attributes": {"resource": {"string": resource}}}
-            for number, resource in enumerate(every)
-        ]
-        spec = {"driver": "gpu.tessera.dev", "nodeName": name, "pool": {"name": name}, "devices": devices}
-        with suppress(StatusError):
-            self.store.delete(RESOURCE_SLICES, f"{name}-slice")
-        self.store.create(RESOURCE_SLICES, {"metadata": {"name": f"{name}-slice"}, "spec": spec})
+        self._cutter.publish(name, LAYOUT)
 
     def _changed(self, change: StoredChange) -> None:
         document, name = change.after.document, change.after.key[1]
@@ -151,33 +169,6 @@ class LayoutCluster:
         (self.cordoned.add if ours else self.cordoned.discard)(name)
         if len(self.cordoned) > self.most:
             self.errors.append(f"cordoned: {sorted(self.cordoned)}")
-        if change.type == "DELETED" or asked(document) == self._asked.get(name):
-            return
-        self._asked[name] = asked(document)
-        if asked(document) != LAYOUT:
-            self.cuts[name] += 1
-        if name not in self.dead:
-            asyncio.get_running_loop().call_later(0.003, self._answer, name)
-
-    def _answer(self, name: str) -> None:
-        with suppress(StatusError):
-            document = self.store.get(NODES, name).document
-            labels, text = document["metadata"]["labels"], asked(document)
-            if text != LAYOUT and (reason := self.refuses(name)):
-                labels[mig.CONFIG_STATE] = "failed"
-                document["metadata"]["annotations"][mig.CONFIG_REASON] = reason
-            else:
-                document["metadata"]["annotations"].pop(mig.CONFIG_REASON, None)
-                labels[mig.CONFIG_STATE] = "success"
-                if any(one.key[1] == f"{name}-slice" for one in self.store.list(RESOURCE_SLICES)):
-                    asyncio.get_running_loop().call_later(0.01, self._publish, name, text or "")
-                    self.store.update(NODES, name, document)
-                    return
-                has = document["status"]["allocatable"]
-                none = {one: "0" for one in has if is_whole_or_mig(one)}
-                made = mig.read_layout(text or "", CARDS).resources()
-                has.update({**none, **{one: str(number) for one, number in made.items()}})
-            self.store.update(NODES, name, document)
 
     def node(self, name: str) -> dict[str, Any]:
         return self.store.get(NODES, name).document

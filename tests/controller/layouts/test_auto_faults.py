@@ -336,7 +336,7 @@ def test_fault_37_a_cordon_that_arrives_when_its_slot_is_given_back():
             await one.until(lambda: one.cuts)
             one.store.delete(MIG_LAYOUTS, "inference")
             one.dead.clear()
-            one._answer("gpu-0")
+            one.answer("gpu-0")
             await one.until(lambda: not one.cordoned)
             late = list[Any]()
 

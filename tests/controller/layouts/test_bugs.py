@@ -67,7 +67,7 @@ def test_fault_68_a_bug_in_a_decision(where, what, monkeypatch, caplog):
                 assert said(one)["recuts"] == []
                 await one.until(lambda: one.condition("Ready", "fixed")[0] == "True")
                 one.dead.clear()
-                one._answer(cut)
+                one.answer(cut)
                 await one.until(lambda: results(one) == ["Done"])
                 await asyncio.sleep(0.5)  # several looks
                 assert results(one) == ["Done"]
@@ -327,7 +327,7 @@ def test_fault_69_a_rollout_goes_on_by_the_api_server_s_clock(ahead):
             await asyncio.sleep(0.05)  # 5 s
             assert phase("gpu-1") is Phase.WRITTEN
             one.dead.remove("gpu-0")
-            one._answer("gpu-0")
+            one.answer("gpu-0")
             await one.until(lambda: one.has_layout("gpu-0"))
             await one.until(lambda: one.condition("Degraded")[0] == "True")
             assert "the layout is not applied after 30 s" in one.condition("Degraded")[2]

@@ -167,7 +167,7 @@ class World:
                 spec["unschedulable"] = None
             case 6:
                 (one.dead.discard if name in one.dead else one.dead.add)(name)
-                one._answer(name)
+                one.answer(name)
             case 7:
                 ready = {"type": "Ready", "status": draw.choice(["True", "Unknown"])}
                 document["status"]["conditions"] = [ready]
@@ -215,7 +215,7 @@ class World:
             document = self.one.node(name)
             document["status"]["conditions"] = []
             self.store.update(NODES, name, document)
-            self.one._answer(name)
+            self.one.answer(name)
         for stored in self.store.list(PODS):
             self.store.delete(PODS, stored.key[1], "default")
         self.change(

@@ -3,8 +3,10 @@
 from contextlib import suppress
 from typing import Any
 
+from e2e.stand_in_plugin import answer_to
+
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_any_gpu, is_whole_or_mig
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig import documents as mig
@@ -17,11 +19,10 @@ from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError, Store, StoredChange, has_ended
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node, pod
-from tests.rollout.plugin import CARDS
+from tests.rollout.plugin import CARDS, MERGE
 
 BIG = {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}
 ONES = "1g.10gb=2"
-MERGE = "application/merge-patch+json"
 
 
 class World:
@@ -102,18 +103,7 @@ class World:
         seen = self.look(name)
         if seen is None or not seen.ready:
             return
-        if refusal:
-            reason = {"annotations": {mig.CONFIG_REASON: refusal}}
-            self.edit(name, {"metadata": {"labels": {mig.CONFIG_STATE: "failed"}, **reason}})
-            return
-        text = asked(self.store.get(NODES, name).document)
-        resources = mig.read_layout(text, CARDS).resources() if text else {}
-        amounts = {
-            resource: None for resource in seen.node.status.allocatable or () if is_whole_or_mig(resource)
-        }
-        state = {"labels": {mig.CONFIG_STATE: "success"}, "annotations": {mig.CONFIG_REASON: None}}
-        counted = {**amounts, **{resource: str(number) for resource, number in resources.items()}}
-        self.edit(name, {"metadata": state, "status": {"allocatable": counted}})
+        self.edit(name, answer_to(self.store.get(NODES, name).document, CARDS, refusal))
 
     def add_pod(self, name: str, where: str, resource: str = MIG + "2g.20gb") -> str:
         """Bind a pod; its UID."""
