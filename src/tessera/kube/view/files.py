@@ -62,7 +62,10 @@ class DescribedCluster:
         spaces = spaces_table(Offers())
         table: Table = {
             NODES: TableEntry(lambda raw: node_of(decode_node(raw), keep), self.nodes.append),
-            **{kind: TableEntry(spaces[kind].decode, found.append) for kind, found in self._spaces.items()},
+            **{
+                resource: TableEntry(spaces[resource].decode, collected.append)
+                for resource, collected in self._spaces.items()
+            },
             **self.dra.table(),
             LEASES: TableEntry(bytes, self.leases.append),
             CONFIG_MAPS: TableEntry(bytes, self.config_maps.append),
@@ -99,14 +102,14 @@ class DescribedCluster:
         return pods if self._pods else None
 
     def _without_pods(self, found: Iterable[FileObject], *, others: bool) -> Iterator[FileObject]:
-        for one in found:
-            if one.kind == "Pod":
-                self._pods.append(one)
-            elif others or one.kind in _KINDS:
-                yield one
+        for file_object in found:
+            if file_object.kind == "Pod":
+                self._pods.append(file_object)
+            elif others or file_object.kind in _KINDS:
+                yield file_object
             else:
                 kinds = f"{', '.join(_KINDS)} or Pod"
-                raise InvalidInput(f"{one.where}: kind {one.kind or '(none)'} is no {kinds}")
+                raise InvalidInput(f"{file_object.where}: kind {file_object.kind or '(none)'} is no {kinds}")
 
 
 class FileView:

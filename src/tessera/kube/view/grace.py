@@ -45,7 +45,7 @@ class _Unavailable:
 
 
 class NodesWithGrace:
-    """A sink of nodes that hands them on to the offers."""
+    """Takes nodes, and hands them on to the offers."""
 
     def __init__(self, offers: Offers, clock: Clock, pools: Pools | None = None) -> None:
         """Fill the offers; `pools` are what DRA serves on the nodes."""

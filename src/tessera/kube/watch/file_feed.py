@@ -15,7 +15,7 @@ from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.kubernetes.workloads import title_of
 
 
-def take_files(found: Iterable[FileObject], table: Table, *, titles: bool = False) -> set[str]:
+def take_files(file_objects: Iterable[FileObject], table: Table, *, titles: bool = False) -> set[str]:
     """Give objects to a table, and pass over other kinds. Returns the kinds of the table that there were.
 
     An entry without `replace` takes its objects as they come, of several with the same key the first. The other entries follow in
@@ -26,7 +26,7 @@ def take_files(found: Iterable[FileObject], table: Table, *, titles: bool = Fals
         for resource, entry in table.items()
         if resource.kind
     }
-    for file_object in found:
+    for file_object in file_objects:
         if file_object.kind in lists:
             lists[file_object.kind].take(file_object)
     for objects in lists.values():
@@ -46,45 +46,45 @@ class _FileList(Generic[T]):
         self._waiting: list[FileObject] = []
         self._take, self._finish = entry.start()
 
-    def take(self, found: FileObject) -> None:
+    def take(self, file_object: FileObject) -> None:
         """Take the next object."""
         self.is_there = True
         if self._entry.replace is None:
-            self._read(found)
+            self._read(file_object)
         else:
-            self._waiting.append(found)
+            self._waiting.append(file_object)
 
     def finish(self) -> None:
         """There are no more objects."""
-        for found in self._waiting:
-            self._read(found)
+        for file_object in self._waiting:
+            self._read(file_object)
         self._finish()
 
-    def _read(self, found: FileObject) -> None:
-        with naming(found.where):
-            one = self._decode(found)
-            if self._is_selected(found) and self._is_new(one):
-                self._take(one)
+    def _read(self, file_object: FileObject) -> None:
+        with naming(file_object.where):
+            decoded = self._decode(file_object)
+            if self._is_selected(file_object) and self._is_new(decoded):
+                self._take(decoded)
 
-    def _decode(self, found: FileObject) -> T:
+    def _decode(self, file_object: FileObject) -> T:
         try:
-            return self._entry.decode(found.raw)
+            return self._entry.decode(file_object.raw)
         except UndecodedObject as error:
             if not self._titles:
                 raise
-            title = found.kind
+            title = file_object.kind
             with suppress(*NOT_JSON):  # else not even its name can be read
-                title = title_of(msgspec.json.decode(found.raw), found.kind)
+                title = title_of(msgspec.json.decode(file_object.raw), file_object.kind)
             raise InvalidInput(f"{title}: {error}") from error
 
-    def _is_selected(self, found: FileObject) -> bool:
+    def _is_selected(self, file_object: FileObject) -> bool:
         if not self._selector.requirements:
             return True
-        return self._selector.matches(decode_any(found.raw).metadata.labels or {})
+        return self._selector.matches(decode_any(file_object.raw).metadata.labels or {})
 
-    def _is_new(self, one: T) -> bool:
+    def _is_new(self, decoded: T) -> bool:
         if self._entry.key is None or self._entry.replace is not None:
             return True
         number = len(self._keys)
-        self._keys.add(self._entry.key(one))
+        self._keys.add(self._entry.key(decoded))
         return len(self._keys) > number

@@ -32,7 +32,7 @@ class Follower:
     def add(self, table: Table) -> None:
         """Follow one more table."""
         for resource, entry in table.items():
-            shared = next((one for one in self.reflectors if one.follows(resource)), None)
+            shared = next((reflector for reflector in self.reflectors if reflector.follows(resource)), None)
             if shared is None:
                 self.reflectors.append(Reflector(self._client, resource, entry))
             else:
@@ -41,30 +41,31 @@ class Follower:
 
     def drop(self, table: Table) -> None:
         """Follow a table no longer."""
-        for one, entries in self._entries(table):
+        for reflector, entries in self._entries(table):
             for entry in entries:
-                one.drop(entry)
-        self.reflectors = [one for one in self.reflectors if one.entries]
+                reflector.drop(entry)
+        self.reflectors = [reflector for reflector in self.reflectors if reflector.entries]
         self._changed.set()
 
     def _entries(self, only: Table | None) -> list[tuple[Reflector, list[TableEntry[Any]]]]:
         """The entries of a table, or of all, by what keeps them."""
         wanted = None if only is None else {*only.values()}
         kept = [
-            (one, [entry for entry in one.entries if wanted is None or entry in wanted])
-            for one in self.reflectors
+            (reflector, [entry for entry in reflector.entries if wanted is None or entry in wanted])
+            for reflector in self.reflectors
         ]
-        return [(one, entries) for one, entries in kept if entries]
+        return [(reflector, entries) for reflector, entries in kept if entries]
 
     @asynccontextmanager
     async def following(self, *, complete: bool = True) -> AsyncIterator[Self]:
         """Follow: complete when this begins, and right until it ends.
 
-        With `complete=False` it begins at once, for a caller that waits for its sink with a limit of its own.
+        With `complete=False` it begins at once, for a caller that waits for its table with a limit of its own.
         """
         if complete:
             await check_readable(
-                self._client, [one.resource for one in self.reflectors if not one.is_optional]
+                self._client,
+                [reflector.resource for reflector in self.reflectors if not reflector.is_optional],
             )
         async with while_running(self.run()):
             if complete:
@@ -79,54 +80,54 @@ class Follower:
                 self._changed.clear()
                 for gone in running.keys() - {*self.reflectors}:
                     running.pop(gone).cancel()
-                for one in self.reflectors:
-                    if one not in running:
-                        running[one] = tasks.create_task(one.run())
+                for reflector in self.reflectors:
+                    if reflector not in running:
+                        running[reflector] = tasks.create_task(reflector.run())
                 await self._changed.wait()
 
     async def synced(self, only: Table | None = None) -> None:
         """Wait until everything has been listed once."""
-        for one, entries in self._entries(only):
-            await one.synced(*entries)
+        for reflector, entries in self._entries(only):
+            await reflector.synced(*entries)
 
     def relist(self, resource: Resource) -> None:
         """Read a collection again, since its objects are to be read in another way."""
-        for one in self.reflectors:
-            if one.follows(resource):
-                one.relist()
+        for reflector in self.reflectors:
+            if reflector.follows(resource):
+                reflector.relist()
 
     def missing(self, only: Table | None = None) -> str | None:
         """What keeps the tables from being complete, in a few words; None once they are."""
         waiting = [
-            f"{one.resource.name} not listed yet"
-            + (f" ({one.health.last_error})" if one.health.last_error else "")
-            for one, entries in self._entries(only)
-            if not all(map(one.has_listed, entries))
+            f"{reflector.resource.name} not listed yet"
+            + (f" ({reflector.health.last_error})" if reflector.health.last_error else "")
+            for reflector, entries in self._entries(only)
+            if not all(map(reflector.has_listed, entries))
         ]
         return "; ".join(waiting) or None
 
     def absent(self, *only: Resource) -> str:
         """The collections that the server does not have, or not for us, with its messages; empty: all are there."""
         return "; ".join(
-            f"{one.resource.name}: {one.health.last_error}"
-            for one in self.reflectors
-            if one.health.absent and (not only or any(map(one.follows, only)))
+            f"{reflector.resource.name}: {reflector.health.last_error}"
+            for reflector in self.reflectors
+            if reflector.health.absent and (not only or any(map(reflector.follows, only)))
         )
 
     def forbidden(self, only: Table | None = None) -> str:
         """What counts as empty since we may not read it, and the server's words: it need not be empty."""
         return "; ".join(
-            f"{one.resource.name}: {one.health.last_error}"
-            for one, _ in self._entries(only)
-            if one.health.forbidden
+            f"{reflector.resource.name}: {reflector.health.last_error}"
+            for reflector, _ in self._entries(only)
+            if reflector.health.forbidden
         )
 
     def stale(self, only: Table | None = None) -> str:
         """Why the tables may no longer be how things are; empty while they are."""
         return "; ".join(
-            f"{one.resource.name}: nothing received for more than {STALE:.0f} s: {one.health.last_error}"
-            for one, _ in self._entries(only)
-            if one.age is not None and one.age > STALE
+            f"{reflector.resource.name}: nothing received for more than {STALE:.0f} s: {reflector.health.last_error}"
+            for reflector, _ in self._entries(only)
+            if reflector.age is not None and reflector.age > STALE
         )
 
 

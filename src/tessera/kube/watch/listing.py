@@ -175,10 +175,10 @@ async def list_all(
     odd: dict[str, list[str]] | None = None,
 ) -> list[T]:
     """All objects of a collection, at once; for collections with few. `unseen` and `odd` are those of `list_once`."""
-    found: list[T] = []
-    table = {resource: TableEntry(decode, found.append, begin=found.clear)}
+    collected: list[T] = []
+    table = {resource: TableEntry(decode, collected.append, begin=collected.clear)}
     await list_once(client, table, unseen=unseen, odd=odd)
-    return found
+    return collected
 
 
 async def list_once(

@@ -290,12 +290,12 @@ class Reflector:
         """Give a new or changed object to the entries. Where it cannot be read, the last good state stays."""
         for decode, entries in self._takers:
             try:
-                one = decode(raw)
+                decoded = decode(raw)
             except UNREADABLE as error:
                 self._leave_out(error)
                 continue
             for entry in entries:
-                entry.put(one)
+                entry.put(decoded)
 
     def _begun(self) -> _Decoded:
         """A list that begins: a place for what each function decodes."""
@@ -321,7 +321,7 @@ class Reflector:
         self._next = Next.WATCH
         self._silent_watches = 0
         self.health.lists += 1
-        for entry in [one for one in self.entries if one.decode in objects]:
+        for entry in [entry for entry in self.entries if entry.decode in objects]:
             entry.take_all(objects[entry.decode])
             self._listed.add(entry)
         self._have(version)
@@ -363,7 +363,10 @@ class Reflector:
 
     def _have_nothing(self) -> None:
         """Have those entries that can be without the collection take it as empty, unless they did."""
-        for entry in [one for one, optional in self.entries.items() if optional and one not in self._listed]:
+        without = [
+            entry for entry, optional in self.entries.items() if optional and entry not in self._listed
+        ]
+        for entry in without:
             entry.take_all([])
             self._listed.add(entry)
         self._have("")

@@ -1,4 +1,4 @@
-"""A table: how one consumer takes the objects of each kind.
+"""A table: how a consumer takes the objects of each kind.
 
 The consumer writes its table once. Three feeders fill it: `list_once` lists each collection once, `Follower` follows them, and
 `take_files` takes objects that were read from files.
@@ -50,8 +50,8 @@ class TableEntry(Generic[T]):
             self.replace(objects)
             return
         self.begin()
-        for one in objects:
-            self.put(one)
+        for item in objects:
+            self.put(item)
 
     def through(self, wrap: Callable[[Callable[..., object]], Callable[..., object]]) -> "TableEntry[T]":
         """The same entry, each of whose calls into the consumer goes through a wrapper."""
@@ -74,7 +74,7 @@ def keyed(
     """An entry for objects that the consumer knows by namespace and name; `known` says which it has."""
 
     def replace_known(objects: list[T]) -> None:
-        replace_all(known(), {key(one): one for one in objects}, put, remove)
+        replace_all(known(), {key(item): item for item in objects}, put, remove)
 
     return TableEntry(decode, put, remove, replace=replace_known, key=key)
 
@@ -92,7 +92,7 @@ def named(
         decode,
         put,
         lambda gone: remove(gone.name),
-        key=lambda one: Key("", key(one)),
+        key=lambda item: Key("", key(item)),
         known=lambda: [Key("", name) for name in known()],
     )
 
@@ -103,5 +103,5 @@ def replace_all(
     """Replace what is known by what is fresh, where that goes only one by one."""
     for key in [key for key in known if key not in fresh]:
         remove(key)
-    for one in fresh.values():
-        put(one)
+    for item in fresh.values():
+        put(item)
