@@ -12,8 +12,6 @@ from tessera.core.mig.geometry import Product
 from tessera.protocol.mig import documents as mig
 
 Document = dict[str, Any]
-Refusal = Callable[[str, str], str]
-Hearing = Callable[[str, str], object]
 
 
 def layout_of(node: Document) -> str:
@@ -45,9 +43,9 @@ class StandInPlugin(ABC):
     gone: str | None = "0"
 
     def __init__(self, cards: Sequence[Product]) -> None:
-        self.refuses: Refusal = lambda node, text: ""  # why it does not take this one
+        self.refuses: Callable[[str, str], str] = lambda node, text: ""  # why it does not take this one
         self.absent: set[str] = set()  # nodes where nobody answers
-        self.on_layout: Hearing = lambda node, text: None  # called with each new one
+        self.on_layout: Callable[[str, str], object] = lambda node, text: None  # called with each new one
         self.seen: list[tuple[str, str]] = []
         self._cards = cards
         self._layouts: dict[str, str] = {}

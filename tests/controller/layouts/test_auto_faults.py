@@ -29,7 +29,7 @@ def devices(one):
     """What the nodes have together, by their annotations."""
     found = Counter[str]()
     for name in one.names():
-        found.update(mig.read_layout(asked(one.node(name)) or "", CARDS).resources())
+        found.update(mig.read_layout(asked(one.node(name)), CARDS).resources())
     return found
 
 

@@ -58,7 +58,7 @@ class World:
             return
         if asked(after) != was.after:
             return
-        old, new = (mig.read_layout(asked(one) or "", CARDS).cards for one in (before, after))
+        old, new = (mig.read_layout(asked(one), CARDS).cards for one in (before, after))
         held = {
             resource: stored.key[1]
             for stored in self.store.list(PODS)

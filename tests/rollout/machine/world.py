@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
-from e2e.stand_in_plugin import answer_to
+from e2e.stand_in_plugin import answer_to, layout_of
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -21,6 +21,7 @@ from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node, pod
 from tests.rollout.plugin import CARDS, MERGE
 
+asked = layout_of
 BIG = {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}
 ONES = "1g.10gb=2"
 
@@ -132,8 +133,3 @@ def record_in(document: dict[str, Any]) -> RolloutRecord | None:
     with suppress(InvalidInput):
         return record_of(document["metadata"].get("annotations"))
     return None
-
-
-def asked(document: dict[str, Any]) -> str | None:
-    found: str | None = (document["metadata"].get("annotations") or {}).get(mig.RUNAI_CONFIG)
-    return found
