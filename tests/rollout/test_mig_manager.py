@@ -24,13 +24,16 @@ from tessera.rollout.machine.carrying import Carrier
 from tessera.rollout.machine.step import Attempt
 from tessera.rollout.progress import offered_by
 from tessera.rollout.rollout import Rollout
+from tessera.serving.http.messages import HangUp
 from tessera.simulation.control_plane.kinds import NODES
+from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.inventory.objects import pod
 from tests.kube.apiserver import status as refusal
 from tests.kube.served import served  # noqa: F401 # a fixture
 from tests.rollout.conftest import ME
+from tests.rollout.machine.world import MERGE
 from tests.rollout.mig_manager import CONFIG, PLUGIN, PRODUCT, FakeMigManager, node
 
 BALANCED = "1g.10gb=2,2g.20gb=1,3g.40gb=1"
@@ -244,6 +247,31 @@ def test_waiting_for_pods(roll_out):
         lambda: roll_out.cluster.changing_pod("train", lambda one: one["status"].update(phase="Succeeded")),
     )
     assert roll_out(BALANCED, "gpu-0", when=WhenInUse.WAIT).ended == {"gpu-0": ("done", "")}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("which", range(1, 7))
+@pytest.mark.parametrize("late", [False, True])
+def test_killed_at_any_write(roll_out, monkeypatch, late, which, stored):
+    """A command that is killed, before or after a write to the node is stored, also between two tries: the same command again goes on."""
+    monkeypatch.setattr(Alone, "patience", 0.1)
+    roll_out.manager.arrives = lambda: not late or tried(roll_out)
+    store, asked = roll_out.cluster.server.store, []
+
+    def kill(request):
+        asked.extend([request] if request.method == "PATCH" else [])
+        if stored and request.method == "PATCH" and len(asked) == which:
+            now = store.get(NODES, "gpu-0").document
+            store.update(NODES, "gpu-0", apply_patch(MERGE, now, json.loads(request.body)))
+        if len(asked) >= which:
+            raise HangUp
+
+    roll_out.cluster.server.intercept = kill
+    roll_out(THREES, "gpu-0")
+    roll_out.cluster.server.intercept = lambda request: None
+    assert roll_out(THREES, "gpu-0").ended == {"gpu-0": ("done", "")}
+    assert label(roll_out, "gpu-0") == (ours(roll_out)[0], "success")
+    assert ROLLOUT not in roll_out.cluster.node("gpu-0")["metadata"].get("annotations", {})
 
 
 def test_conflicts(roll_out):

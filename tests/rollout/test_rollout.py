@@ -1,5 +1,7 @@
 """Rollouts: a few nodes at a time, each seen to take its layout, and put back when it does not."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -217,6 +219,53 @@ def test_killed_at_any_write(roll_out, monkeypatch, refuses, which, stored):
     assert mig.read(written(roll_out, "gpu-0")) == mig.read(LAYOUT if refuses else ONES_TEXT)
     assert ROLLOUT not in roll_out.cluster.node("gpu-0")["metadata"]["annotations"]
     assert not roll_out.cluster.node("gpu-0")["spec"].get("unschedulable")
+
+
+def test_killed_long_ago(roll_out, monkeypatch):
+    """The same command again gives the node the time that it says itself, and knows the layout that the node had before."""
+    monkeypatch.setattr(Alone, "patience", 0.1)
+    roll_out.plugin.absent = {"gpu-0"}
+
+    def kill(request):
+        if roll_out.plugin.seen:
+            raise HangUp
+
+    roll_out.cluster.server.intercept = kill
+    roll_out(ONES, "gpu-0")
+    age_record(roll_out, "gpu-0", 86400.0)
+
+    roll_out.plugin.seen.clear()
+    patches = []
+
+    def lost(request):
+        patches.extend([request] if request.method == "PATCH" else [])
+        return (
+            refusal(StatusError(500, "InternalError", "etcd is away")) if request.method == "PATCH" else None
+        )
+
+    roll_out.cluster.server.intercept = lost
+    result, reason = roll_out(ONES, "gpu-0", timeout=0.3).ended["gpu-0"]
+    assert (result, len(patches) > 1) == ("failed", True)
+    assert reason.endswith(f"kubectl annotate node gpu-0 --overwrite run.ai/mig.config='{LAYOUT}'")
+
+    roll_out.cluster.server.intercept = lambda request: None
+    loop = roll_out.cluster.loop
+    text = written(roll_out, "gpu-0")
+    loop.call_soon_threadsafe(loop.call_later, 0.3, roll_out.plugin.answer, "gpu-0", text)
+    assert roll_out(ONES, "gpu-0").ended == {"gpu-0": ("done", "")}
+
+
+def age_record(roll_out, name, seconds):
+    """Let a rollout have been left on a node so long ago."""
+
+    def change(document):
+        annotations = document["metadata"]["annotations"]
+        record = msgspec.json.decode(annotations[ROLLOUT])
+        annotations[ROLLOUT] = json.dumps(
+            {**record, "since": record["since"] - seconds, "until": record["until"] - seconds}
+        )
+
+    roll_out.cluster.change_node(name, change)
 
 
 def test_a_layout_that_was_there_before_and_is_refused(roll_out):

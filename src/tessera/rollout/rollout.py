@@ -166,6 +166,8 @@ class Rollout:
         return How(cordons=False, waits=change.label, drain_timeout=seconds, timeout=timeout)
 
     def _when(self, change: Change) -> WhenInUse:
+        if self._when_in_use is None and self._cordon is not None:
+            return WhenInUse.WAIT
         return self._when_in_use or change.when_in_use
 
     async def _write_only(self, change: Change) -> NodeRollout:

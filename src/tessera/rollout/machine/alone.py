@@ -7,11 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from msgspec import structs
+
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.nodes import CHANGING
-from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Result, RolloutRecord, target_of
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, Result, RolloutRecord, target_of
 from tessera.rollout.change import Change
 from tessera.rollout.config_map import NotWritten
 from tessera.rollout.machine.carrying import Carrier
@@ -49,6 +51,8 @@ class Alone:
         self._carrier = Carrier(client)
         self._report = report
         self._ensure = ensure
+        self._since = client.clock.wall()
+        self._record: RolloutRecord | None = None  # as it was seen last
         self._told = ""
         self._cancelled = ""
         self._began = False
@@ -107,10 +111,12 @@ class Alone:
     @property
     def _left(self) -> str:
         """How a node is left whose rollout has not ended, and what to type."""
-        again = "the same command goes on with it"
-        if self._how.cordons:
+        record, again = self._record, "the same command goes on with it"
+        cordoned = self._how.cordons if record is None else record.uncordons
+        if cordoned:
             return f"the rollout has not ended, and the node may be cordoned: {again}"
-        return f"the rollout has not ended: {again}; this puts the old layout back: {self._change.by_hand()}"
+        change = self._change if record is None else replace(self._change, before=record.before)
+        return f"the rollout has not ended: {again}; this puts the old layout back: {change.by_hand()}"
 
     async def _decide(self) -> tuple[NodeSnapshot | None, NextStep | Outcome]:
         seen = await self._carrier.look(self._change.node)
@@ -140,8 +146,8 @@ class Alone:
         if record is not None:
             if record.owner.uid or record.target != target_of(change.key, change.after):
                 return Outcome(Result.OVERTAKEN, _is_changed_by(record))
-            self._stands = True
-            return next_step(seen, record, now, cancelled=self._cancelled, undo=True)
+            self._record, self._stands = record, True
+            return next_step(seen, self._patient(record), now, cancelled=self._cancelled, undo=True)
         if self._cancelled:
             return Outcome(Result.CANCELLED, self._cancelled)
         value, shown = change.value_of(seen.node), progress_of(seen.gpus, seen.offered, change.expected).shown
@@ -150,6 +156,13 @@ class Alone:
         if self._began or value != change.before:
             return Outcome(Result.OVERTAKEN, str(Overtaken(change)))
         return begin(seen, change, self._owner, self._how, now)
+
+    def _patient(self, record: RolloutRecord) -> RolloutRecord:
+        """A rollout that was left on the way has the time that this command gives it; one with a cordon has its own."""
+        if record.cordons or record.phase is Phase.PUTTING_BACK:
+            return record
+        seconds = self._how.drain_timeout if record.phase is Phase.WAITING else self._how.timeout
+        return structs.replace(record, until=max(record.until, self._since + seconds))
 
     def _tell(self, text: str) -> None:
         if text and text != self._told:
