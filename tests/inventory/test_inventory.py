@@ -13,9 +13,11 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.store import StatusError
 from tests.build import GPU, MIG
 from tests.inventory.objects import OBJECTS, node
-from tests.kube.apiserver import MisbehavingApiServer
+from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.kube.clock import FakeClock
 
 
 def taken(*documents, selector="", holds=lambda pod: True):
@@ -122,6 +124,19 @@ async def test_a_cluster_is_as_files():
         assert seen == [("nodes", 4, [1, 2, 3, 4]), ("pods", 7, [1, 2, 3, 4, 5, 6])]
         await found.read_cluster(client)
         assert numbers(found) == numbers(taken(*OBJECTS)), "read again it is not counted twice"
+
+
+async def test_a_server_that_is_busy():
+    """429 with Retry-After in the middle of a list: after that time the whole list is read again, and nothing counts twice."""
+    clock = FakeClock(auto=True)
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster, clock=clock) as client:
+        store_all(server)
+        busy = StatusError(429, "TooManyRequests", "too many requests")
+        server.intercept = lambda request: status(busy) if len(server.requests) in (1, 3) else None
+        found = Inventory(is_any_gpu, holds=lambda pod: True)
+        await found.read_cluster(client)
+        assert numbers(found) == numbers(taken(*OBJECTS))
+        assert clock.slept == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
