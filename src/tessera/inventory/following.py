@@ -66,17 +66,8 @@ class FollowedInventory:
         """The inventory's table, except that pods are kept by their names."""
         pods = TableEntry(self.inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods)
         inventory, dra = self.inventory.table(pods=False), self.inventory.dra.table()
-        changing = {resource: entry.through(self._noting) for resource, entry in inventory.items()}
+        changing = {resource: entry.reporting(self.changed.set) for resource, entry in inventory.items()}
         return {**changing, UNFINISHED_PODS: pods, **dra}
-
-    def _noting(self, take: Callable[..., object]) -> Callable[..., object]:
-        """The same, after which the inventory has changed."""
-
-        def noted(*given: Any) -> None:
-            take(*given)
-            self.changed.set()
-
-        return noted
 
     def _in_time(self, take: Callable[..., object]) -> Callable[..., object]:
         """The same, which waits while the inventory is paused."""

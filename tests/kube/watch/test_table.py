@@ -81,6 +81,37 @@ def test_a_whole_list_replaces_what_is_known(with_namespace):
     assert calls == [gone[0], ("put", "b"), ("put", "c"), gone[1]]
 
 
+def test_changes_are_reported():
+    """A whole list is reported, and each object that is put or removed, unless the consumer says that nothing has changed."""
+    known: set[str] = set()
+    reports: list[None] = []
+
+    def put(name: str) -> bool:
+        before = len(known)
+        known.add(name)
+        return len(known) > before
+
+    def remove(name: str) -> bool:
+        before = len(known)
+        known.discard(name)
+        return len(known) < before
+
+    entry = named(name_in, put, remove, key=str, known=lambda: [*known]).reporting(
+        lambda: reports.append(None)
+    )
+    counts = []
+    for call, given in [
+        (entry.take_all, []),
+        (entry.put, "a"),
+        (entry.put, "a"),
+        (entry.remove, Key("", "b")),
+        (entry.remove, Key("", "a")),
+    ]:
+        call(given)  # type: ignore[operator]
+        counts.append(len(reports))
+    assert counts == [1, 2, 2, 2, 3]
+
+
 async def test_listed_once_in_the_order_of_the_table():
     """Objects go to their entry as they come, or the whole list at once, as the entry wants it."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:

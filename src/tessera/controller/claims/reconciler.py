@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import Once, Retries
 from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key
-from tessera.kube.watch.table import TableEntry, replace_all
+from tessera.kube.watch.table import TableEntry, keyed
 
 log = logging.getLogger(__name__)
 
@@ -154,17 +155,8 @@ class ClaimReconciler(Reconciler):
         remove: Callable[[Key], bool],
     ) -> TableEntry[T]:
         """Where objects of one kind go; `put` and `remove` answer whether that changed anything."""
-
-        def replace(found: Iterable[T]) -> None:
-            fresh = {one.key: one for one in found}
-            replace_all(tuple(known()), fresh, put, remove)
-            self._changed.set()
-
-        def told(changed: bool) -> None:
-            if changed:
-                self._changed.set()
-
-        return TableEntry(read, lambda one: told(put(one)), lambda key: told(remove(key)), replace=replace)
+        entry = keyed(read, put, remove, key=attrgetter("key"), known=known)
+        return entry.reporting(self._changed.set)
 
     def _put_pod(self, pod: FollowedPod) -> bool:
         if pod.template and pod.text is None and pod.key not in self.state.pods:

@@ -59,6 +59,18 @@ class TableEntry(Generic[T]):
         wrapped: dict[str, Any] = {name: wrap(call) for name, call in calls.items() if call is not None}
         return replace(self, **wrapped)
 
+    def reporting(self, changed: Callable[[], object]) -> "TableEntry[T]":
+        """The same entry, which reports each change. A call into the consumer that returns False changes nothing."""
+
+        def wrap(call: Callable[..., object]) -> Callable[..., object]:
+            def call_and_report(*given: Any) -> None:
+                if call(*given) is not False:
+                    changed()
+
+            return call_and_report
+
+        return self.through(wrap)
+
 
 Table = Mapping[Resource, TableEntry[Any]]
 
