@@ -17,7 +17,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Resource
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import single
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 from tessera.protocol.kubernetes.objects import seconds
 
@@ -66,8 +66,7 @@ class LeaseFollower(Follower):
     def __init__(self, client: Client, namespace: str, name: str, report: Callable[[bool], object]) -> None:
         path = path_of(API_VERSION, "leases", namespace=namespace)
         resource = Resource("leases", path, fields=f"metadata.name={name}", optional=True)
-        entry = TableEntry(Lease.read, self._observe, lambda _: self._observe(None), replace=self._replace)
-        super().__init__(client, {resource: entry})
+        super().__init__(client, {resource: single(Lease.read, self._observe)})
         # a holder that left its Lease behind is not at work; one that is renews it two seconds later
         self._watched = WatchedLease(client.clock, at_first=False)
         self._clock = client.clock
@@ -82,9 +81,6 @@ class LeaseFollower(Follower):
         while True:
             self._report(self._watched.runs(CLAIMS))
             await self._clock.sleep(_POLL)
-
-    def _replace(self, found: Iterable[Lease]) -> None:
-        self._observe(next(iter(found), None))
 
     def _observe(self, lease: Lease | None) -> None:
         self._watched.observe(lease)

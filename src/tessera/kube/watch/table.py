@@ -109,6 +109,18 @@ def named(
     )
 
 
+def single(decode: Callable[[bytes], T], put: Callable[[T | None], object]) -> TableEntry[T]:
+    """An entry for one object; None: it does not exist."""
+
+    def remove(_: Key) -> None:
+        put(None)
+
+    def replace_single(objects: list[T]) -> None:
+        put(objects[0] if objects else None)
+
+    return TableEntry(decode, put, remove, replace=replace_single)
+
+
 def replace_all(
     known: Iterable[K], fresh: Mapping[K, T], put: Callable[[T], object], remove: Callable[[K], object]
 ) -> None:

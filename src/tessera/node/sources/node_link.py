@@ -8,7 +8,7 @@ label that a person removes comes back, and a patch that failed is sent again.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import NODES, Key
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.resource import NODES
+from tessera.kube.watch.table import single
 from tessera.node.polling import reconciling
 from tessera.node.sources.layout import NodeLayoutStatus, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
@@ -154,8 +154,7 @@ class NodeLink:
         self._report: Report | None = None
         self._more: dict[str, str | None] = {}  # annotations that are no part of the report
         self._pending = asyncio.Event()  # set when the node may have to be written
-        entry = TableEntry(_read, self.upsert, self.delete, replace=self.replace)
-        self._reflector = Reflector(client, NODES.named(name), entry)
+        self._reflector = Reflector(client, NODES.named(name), single(_read, self._take))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -184,13 +183,13 @@ class NodeLink:
 
     # what the reflector calls
 
-    def replace(self, objects: Iterable[Metadata]) -> None:
+    def _take(self, node: Metadata | None) -> None:
         """The node, or none at all."""
-        found = [one for one in objects if one.name == self._name]
-        if found:
-            self.upsert(found[0])
-        else:
-            self.delete(Key("", self._name))
+        if node is not None:
+            self.upsert(node)
+            return
+        log.warning("the cluster has no node %s (yet); is --node-name right?", self._name)
+        self._seen = None  # wait for it; its devices stay as they are
 
     def upsert(self, one: Metadata) -> None:
         before, self._seen = (self.synced, self.desired), one
@@ -198,11 +197,6 @@ class NodeLink:
         if (self.synced, self.desired) != before:  # most changes are heartbeats, or what we wrote ourselves
             self._changed.set()
         self._pending.set()
-
-    def delete(self, key: Key) -> None:
-        """There is no such node: wait for it; its devices stay as they are."""
-        log.warning("the cluster has no node %s (yet); is --node-name right?", self._name)
-        self._seen = None
 
     async def _waiting(self) -> None:
         try:
