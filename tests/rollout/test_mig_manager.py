@@ -33,8 +33,8 @@ from tests.inventory.objects import pod
 from tests.kube.apiserver import status as refusal
 from tests.kube.served import served  # noqa: F401 # a fixture
 from tests.rollout.conftest import ME
-from tests.rollout.machine.world import MERGE
 from tests.rollout.mig_manager import CONFIG, PLUGIN, PRODUCT, FakeMigManager, node
+from tests.rollout.plugin import MERGE
 
 BALANCED = "1g.10gb=2,2g.20gb=1,3g.40gb=1"
 THREES = "3g.40gb=2"
