@@ -250,8 +250,7 @@ def test_killed_long_ago(roll_out, monkeypatch):
 
     roll_out.cluster.server.intercept = lambda request: None
     loop = roll_out.cluster.loop
-    text = written(roll_out, "gpu-0")
-    loop.call_soon_threadsafe(loop.call_later, 0.3, roll_out.plugin.answer, "gpu-0", text)
+    loop.call_soon_threadsafe(loop.call_later, 0.3, roll_out.plugin.answer, "gpu-0")
     assert roll_out(ONES, "gpu-0").ended == {"gpu-0": ("done", "")}
 
 
