@@ -24,7 +24,7 @@ from tessera.kube.watch.resource import (
     Key,
     Resource,
 )
-from tessera.kube.watch.table import Table, TableEntry, named, replace_all
+from tessera.kube.watch.table import Table, TableEntry, entry_by_name, replace_all
 from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 
 _MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True, kind=KIND)
@@ -70,7 +70,7 @@ def _table(board: Board, *, denials: bool) -> Table:
             board.denied(event, admission)
 
     table: dict[Resource, TableEntry[Any]] = {
-        NODES: named(
+        NODES: entry_by_name(
             read_node,
             board.put_node,
             board.remove_node,
@@ -80,7 +80,7 @@ def _table(board: Board, *, denials: bool) -> Table:
         UNFINISHED_PODS: TableEntry(
             read_pod, board.put_pod, board.remove_pod, replace=replace_pods, key=_key
         ),
-        _MIG_LAYOUTS: named(
+        _MIG_LAYOUTS: entry_by_name(
             MigLayout.read,
             board.put_mig_layout,
             board.remove_mig_layout,

@@ -16,7 +16,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import NODES, RESOURCE_SLICES
-from tessera.kube.watch.table import single
+from tessera.kube.watch.table import single_entry
 from tessera.protocol.kubernetes.dra import SliceIn, count_resources, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.mig.nodes import GpuNode, counted_once, gpu_node
@@ -115,5 +115,7 @@ class WatchedNode:
 async def watched(client: Client, name: str) -> AsyncIterator[WatchedNode]:
     node = WatchedNode()
 
-    async with Follower(client, {NODES.named(name): single(decode_node, node.put)}).following(complete=False):
+    async with Follower(client, {NODES.named(name): single_entry(decode_node, node.put)}).following(
+        complete=False
+    ):
         yield node

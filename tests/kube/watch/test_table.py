@@ -12,7 +12,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_feed import take_files
 from tessera.kube.watch.listing import list_once
 from tessera.kube.watch.resource import NAMESPACES, NODES, Key
-from tessera.kube.watch.table import Table, TableEntry, keyed, named
+from tessera.kube.watch.table import Table, TableEntry, entry_by_key, entry_by_name
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import StatusError, expired
 from tests.kube.apiserver import MisbehavingApiServer, status
@@ -66,7 +66,7 @@ def test_a_whole_list_replaces_what_is_known(with_namespace):
         calls.append(("put", name))
 
     if with_namespace:
-        entry = keyed(
+        entry = entry_by_key(
             name_in,
             put,
             calls.append,
@@ -74,7 +74,7 @@ def test_a_whole_list_replaces_what_is_known(with_namespace):
             known=lambda: [Key("x", "a"), Key("x", "b")],
         )
     else:
-        entry = named(name_in, put, calls.append, key=str, known=lambda: ["a", "b"])
+        entry = entry_by_name(name_in, put, calls.append, key=str, known=lambda: ["a", "b"])
     entry.take_all(["b", "c"])
     entry.remove(Key("x", "c"))
     gone = [Key("x", "a"), Key("x", "c")] if with_namespace else ["a", "c"]
@@ -96,7 +96,7 @@ def test_changes_are_reported():
         known.discard(name)
         return len(known) < before
 
-    entry = named(name_in, put, remove, key=str, known=lambda: [*known]).reporting(
+    entry = entry_by_name(name_in, put, remove, key=str, known=lambda: [*known]).reporting(
         lambda: reports.append(None)
     )
     counts = []

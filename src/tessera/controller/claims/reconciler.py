@@ -19,7 +19,7 @@ from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import Once, Retries
 from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key
-from tessera.kube.watch.table import TableEntry, keyed
+from tessera.kube.watch.table import TableEntry, entry_by_key
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class ClaimReconciler(Reconciler):
         remove: Callable[[Key], bool],
     ) -> TableEntry[T]:
         """Where objects of one kind go; `put` and `remove` answer whether that changed anything."""
-        entry = keyed(read, put, remove, key=attrgetter("key"), known=known)
+        entry = entry_by_key(read, put, remove, key=attrgetter("key"), known=known)
         return entry.reporting(self._changed.set)
 
     def _put_pod(self, pod: FollowedPod) -> bool:

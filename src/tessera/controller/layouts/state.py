@@ -1,7 +1,9 @@
 """What the controller has seen of MigLayouts, nodes, and pods that hold GPUs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from tessera.controller.layouts.plan import SeenNode
@@ -17,7 +19,7 @@ from tessera.kube.watch.resource import (
     Resource,
     is_before,
 )
-from tessera.kube.watch.table import Table, TableEntry, replace_all
+from tessera.kube.watch.table import Table, entry_by_key, entry_by_name
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
@@ -45,51 +47,28 @@ class LayoutState:
         self._changed = changed
 
     def table(self) -> Table:
-        def replace_layouts(found: Iterable[MigLayout]) -> None:
-            replace_all(
-                [*self.layouts], {one.name: one for one in found}, self.put_layout, self.remove_layout
-            )
-            self._changed()
-
-        def replace_nodes(found: Iterable[NodeIn]) -> None:
-            fresh = {one.metadata.name: one for one in found}
-            replace_all([*self.nodes], fresh, self.put_node, self.remove_node)
-            self._changed()
-
-        def replace_pods(found: Iterable[PodUse]) -> None:
-            fresh = {Key(one.namespace, one.name): one for one in found}
-            replace_all([*self._where], fresh, self._put_pod, self._remove_pod)
-
-        def replace_slices(found: Iterable[SliceIn]) -> None:
-            fresh = {one.metadata.name: one for one in found}
-            replace_all([*self._slices], fresh, self._put_slice, self._remove_slice)
-
+        """How the objects are taken. After a restore of etcd older versions of MigLayouts and nodes count."""
+        name, changed = attrgetter("metadata.name"), self._changed
+        layouts = entry_by_name(
+            MigLayout.read,
+            self.put_layout,
+            self.remove_layout,
+            key=attrgetter("name"),
+            known=self.layouts.keys,
+        )
+        nodes = entry_by_name(decode_node, self.put_node, self.remove_node, key=name, known=self.nodes.keys)
         return {
-            RESOURCE_SLICES: TableEntry(
-                decode_slice,
-                self._put_slice,
-                lambda key: self._remove_slice(key.name),
-                replace=replace_slices,
+            RESOURCE_SLICES: entry_by_name(
+                decode_slice, self._put_slice, self._remove_slice, key=name, known=self._slices.keys
             ),
-            MIG_LAYOUTS: TableEntry(
-                MigLayout.read,
-                self.put_layout,
-                lambda key: self.remove_layout(key.name),
-                replace=replace_layouts,
-                forget=self.layouts.clear,
-            ),
-            NODES: TableEntry(
-                decode_node,
-                self.put_node,
-                lambda key: self.remove_node(key.name),
-                replace=replace_nodes,
-                forget=self.nodes.clear,
-            ),
-            UNFINISHED_PODS: TableEntry(
+            MIG_LAYOUTS: replace(layouts.reporting(changed), forget=self.layouts.clear),
+            NODES: replace(nodes.reporting(changed), forget=self.nodes.clear),
+            UNFINISHED_PODS: entry_by_key(
                 lambda raw: decode_pod_use(raw, is_any_gpu),
                 self._put_pod,
                 self._remove_pod,
-                replace=replace_pods,
+                key=lambda use: Key(use.namespace, use.name),
+                known=self._where.keys,
             ),
         }
 

@@ -20,7 +20,7 @@ from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key
-from tessera.kube.watch.table import keyed
+from tessera.kube.watch.table import entry_by_key
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class PatienceReconciler(Reconciler):
         self._pace = pace
         self._view = LiveView(parts.client, follower=parts.follower)
         self.table = {
-            UNFINISHED_PODS: keyed(
+            UNFINISHED_PODS: entry_by_key(
                 PendingPod.read_waiting, self._put, self._remove, key=attrgetter("key"), known=self.pods.keys
             ),
             endpoint_slices(namespace, service): self._webhook.entry(),

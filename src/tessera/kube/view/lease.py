@@ -17,7 +17,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Resource
-from tessera.kube.watch.table import single
+from tessera.kube.watch.table import single_entry
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 from tessera.protocol.kubernetes.objects import seconds
 
@@ -66,7 +66,7 @@ class LeaseFollower(Follower):
     def __init__(self, client: Client, namespace: str, name: str, report: Callable[[bool], object]) -> None:
         path = path_of(API_VERSION, "leases", namespace=namespace)
         resource = Resource("leases", path, fields=f"metadata.name={name}", optional=True)
-        super().__init__(client, {resource: single(Lease.read, self._observe)})
+        super().__init__(client, {resource: single_entry(Lease.read, self._observe)})
         # a holder that left its Lease behind is not at work; one that is renews it two seconds later
         self._watched = WatchedLease(client.clock, at_first=False)
         self._clock = client.clock

@@ -31,7 +31,7 @@ from tessera.kube.watch.resource import (
     Key,
     Resource,
 )
-from tessera.kube.watch.table import Table, TableEntry, keyed, named
+from tessera.kube.watch.table import Table, TableEntry, entry_by_key, entry_by_name
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import (
     NodeIn,
@@ -215,14 +215,14 @@ def _has_any(node: NodeIn, keep: Keep) -> bool:
 def spaces_table(offers: Offers, namespace: str = "") -> dict[Resource, TableEntry[Any]]:
     """How offers take namespaces and their quotas. `namespace` is that of quotas that name none."""
     return {
-        NAMESPACES: named(
+        NAMESPACES: entry_by_name(
             lambda raw: namespace_of(objects.decode_any(raw)),
             offers.put_namespace,
             offers.remove_namespace,
             key=lambda space: space.name,
             known=lambda: offers.namespaces,
         ),
-        RESOURCE_QUOTAS: keyed(
+        RESOURCE_QUOTAS: entry_by_key(
             lambda raw: quota_of(decode_quota(raw), namespace),
             offers.put_quota,
             lambda key: offers.remove_quota(*key),

@@ -75,7 +75,7 @@ class TableEntry(Generic[T]):
 Table = Mapping[Resource, TableEntry[Any]]
 
 
-def keyed(
+def entry_by_key(
     decode: Callable[[bytes], T],
     put: Callable[[T], object],
     remove: Callable[[Key], object],
@@ -91,7 +91,7 @@ def keyed(
     return TableEntry(decode, put, remove, replace=replace_known, key=key)
 
 
-def named(
+def entry_by_name(
     decode: Callable[[bytes], T],
     put: Callable[[T], object],
     remove: Callable[[str], object],
@@ -100,7 +100,7 @@ def named(
     known: Callable[[], Iterable[str]],
 ) -> TableEntry[T]:
     """The same for objects without a namespace, which the consumer knows by name."""
-    return keyed(
+    return entry_by_key(
         decode,
         put,
         lambda gone: remove(gone.name),
@@ -109,7 +109,7 @@ def named(
     )
 
 
-def single(decode: Callable[[bytes], T], put: Callable[[T | None], object]) -> TableEntry[T]:
+def single_entry(decode: Callable[[bytes], T], put: Callable[[T | None], object]) -> TableEntry[T]:
     """An entry for one object; None: it does not exist."""
 
     def remove(_: Key) -> None:

@@ -19,7 +19,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES
-from tessera.kube.watch.table import single
+from tessera.kube.watch.table import single_entry
 from tessera.node.polling import reconciling
 from tessera.node.sources.layout import NodeLayoutStatus, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
@@ -154,7 +154,7 @@ class NodeLink:
         self._report: Report | None = None
         self._more: dict[str, str | None] = {}  # annotations that are no part of the report
         self._pending = asyncio.Event()  # set when the node may have to be written
-        self._reflector = Reflector(client, NODES.named(name), single(_read, self._take))
+        self._reflector = Reflector(client, NODES.named(name), single_entry(_read, self._take))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
