@@ -197,7 +197,7 @@ async def list_once(
     for resource, entry in table.items():
         number = await _count_objects(client, resource) if progress else 0
         try:
-            with progress(resource.name, number) if progress else nullcontext(do_nothing) as report:
+            with progress(resource.name, number) if progress else nullcontext() as report:
                 await _fill(client, resource, entry, odd, report)
         except (KubeError, InvalidInput) as error:
             if unseen is None:
@@ -228,9 +228,10 @@ async def _fill(
     resource: Resource,
     entry: TableEntry[Any],
     odd: dict[str, list[str]] | None,
-    report: Callable[[int], object],
+    report: Callable[[int], object] | None,
 ) -> None:
     """List a collection into its entry; where the list begins again half-way, the entry does, too."""
+    decode = entry.decode
     finish: Callable[[], object] = do_nothing
 
     def begin() -> Callable[[bytes], None]:
@@ -241,12 +242,13 @@ async def _fill(
 
         def read(raw: bytes) -> None:
             try:
-                take(entry.decode(raw))
+                take(decode(raw))
             except InvalidInput as error:
                 if odd is None:
                     raise
                 note_odd(odd, resource.name, raw, error)
-            report(next(numbers))
+            if report is not None:
+                report(next(numbers))
 
         return read
 
