@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.core.autopilot.forecast import lacking
 from tessera.core.autopilot.propose import propose
+from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.together import Together
 from tessera.core.autopilot.values import CardSupply, Cut, Kind, Levels, Limits, Past, Proposal, Want, Why
 from tessera.core.mig.layout import CardLayout
@@ -422,3 +423,21 @@ def test_what_may_be_in_use_is_no_demand() -> None:
     proposal = propose([want(P4)], [card(0, *[P1] * 7, held=7)], Past(), Limits(), 100.0, {P1: 1})
     assert proposal.past.levels[str(P1)][0] == proposal.demand[P1].in_use == 1
     assert proposal.demand[P1].idle == 0
+
+
+def test_cards_that_are_alike_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two re-cuts cards that are alike are judged once, on however many nodes: ten times the nodes take no more work for a re-cut."""
+
+    def judged(nodes: int) -> object:
+        cards = [
+            replace(card(0, *SMALL), node=f"node-{number}", queues=frozenset({1, 1000 + number}))
+            for number in range(nodes)
+        ]
+        judge = create_autospec(Search._judge, side_effect=Search._judge)
+        with monkeypatch.context() as patch:
+            patch.setattr(Search, "_judge", judge)
+            proposal = propose([Want(P4, "team", 0.0, queue=1, number=20)], cards, Past(), Limits(), 100.0)
+        assert len(proposal.recuts) == 20
+        return judge.call_count
+
+    assert judged(300) == judged(30)

@@ -40,6 +40,7 @@ class CardState:
         Option, ...
     ]  # with larger idle places than it has now, and no fewer slices; the largest first
     most: Mapping[MigProfile, int] = field(init=False)  # devices more that a re-cut brings at most
+    _options: dict[frozenset[MigProfile], tuple[Option, ...]] = field(default_factory=dict)
     _reached: dict[tuple[Option, Counts], DeviceChange] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,6 +48,16 @@ class CardState:
         profiles = {profile for change in changes for profile in change}
         most = {profile: max(change.get(profile, 0) for change in changes) for profile in profiles}
         object.__setattr__(self, "most", most)
+
+    def options_for(self, profiles: frozenset[MigProfile]) -> tuple[Option, ...]:
+        """Those that bring a device of any of these profiles."""
+        if profiles not in self._options:
+            self._options[profiles] = tuple(
+                option
+                for option in self.options
+                if any(profile in profiles for profile, _ in option.change.brings)
+            )
+        return self._options[profiles]
 
     def reached(self, option: Option, served: Counts) -> DeviceChange:
         """How many devices more, or fewer, are within reach once the card is cut so and these pods hold their devices.

@@ -47,9 +47,7 @@ def refusals(
 
 def _note(search: Search, group: Group, whys: Mapping[MigProfile, set[Why]], *, cools: bool) -> None:
     useful = search.wanted_on(group)
-    if useful.isdisjoint(group.state.most):
-        return
-    for option in group.state.options:
+    for option in group.state.options_for(useful):
         for profile, _ in option.change.brings:
             if profile in useful:
                 limit = search.limit_against(group.state, option)

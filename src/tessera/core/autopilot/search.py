@@ -6,8 +6,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
-from operator import attrgetter
-from typing import Final
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from tessera.core.autopilot import forecast
 from tessera.core.autopilot.groups import CardState, CardsToCut, CordonedFirst, Group, Groups
@@ -33,23 +33,20 @@ _NEW: Final = 1800.0  # seconds: pods that have waited longer may have the last 
 class _NodeWants:
     """Which wants a node serves: all that the choice among the ways to cut its cards depends on. Equal ones are one object."""
 
-    first: Mapping[
-        MigProfile, tuple[int, ...]
-    ]  # places of the first wants; profiles without any are left out
+    first: Mapping[MigProfile, tuple[int, ...]]  # places of the first wants, of `served`
+    served: frozenset[MigProfile]
     useless: frozenset[MigProfile]  # pods wait for these profiles, and none of them can go to the node
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(NamedTuple):
+    """A way to cut a card; of those of one card the one with the greatest value is chosen."""
+
+    value: float
     option: Option
     serves: Mapping[MigProfile, tuple[int, ...]]  # places of wants
     reached: DeviceChange
     gain: float
     cost: float
-
-    @property
-    def value(self) -> float:
-        return self.gain - self.cost
 
 
 class _Findings:
@@ -64,8 +61,9 @@ class _Findings:
         self.node_wants: dict[frozenset[int], _NodeWants] = {}  # by the queues that a node serves
         self.equal: dict[tuple[tuple[int, ...], ...], _NodeWants] = {}
         self.best: dict[tuple[CardState, _NodeWants, float], _Choice | None] = {}
-        self.gains: dict[tuple[MigProfile, tuple[int, ...]], float] = {}
+        self.gains: dict[tuple[MigProfile, tuple[int, ...]], tuple[float, bool, int]] = {}
         self.lacking: dict[tuple[DeviceChange, frozenset[MigProfile], str], float] = {}
+        self.last: dict[DeviceChange, list[MigProfile]] = {}  # profiles that lose their last idle place
         self.limits: dict[tuple[DeviceChange, bool], str] = {}
 
 
@@ -82,6 +80,7 @@ class Search:
         used: Mapping[MigProfile, int] | None = None,
     ) -> None:
         self.limits, self._now = limits, now
+        self._limited = bool(limits.minimum or limits.maximum or limits.keep_whole)
         self._groups = Groups(cards)
         self.there, self.whole = self._groups.there, self._groups.whole
         # what there is for the limits, whichever of the re-cuts are carried out: none of what they bring, or of what they take
@@ -179,10 +178,7 @@ class Search:
                 )
             cost += _IDLE * stock
             cost += reach
-        if are_new and any(
-            profile not in useless and self._loses_last(profile, more, served)
-            for profile, more in reached.counts.items()
-        ):
+        if are_new and self._takes_last(findings, reached, served, useless):
             cost += _LAST
         return reached, cost
 
@@ -190,9 +186,9 @@ class Search:
         """Whether devices of a profile are of use on such a card: not where pods wait for them, and none can go to its node."""
         return profile not in self._node_wants(self._findings_for(group.state), group).useless
 
-    def wanted_on(self, group: Group) -> AbstractSet[MigProfile]:
+    def wanted_on(self, group: Group) -> frozenset[MigProfile]:
         """The profiles of which devices on such a card could serve a pod."""
-        return self._node_wants(self._findings_for(group.state), group).first.keys()
+        return self._node_wants(self._findings_for(group.state), group).served
 
     def forbidden(
         self, state: CardState, option: Option, before: Collection[tuple[CardState, Option]] = ()
@@ -240,7 +236,8 @@ class Search:
                 if (queue := self.queues.get(profile)) is not None
             }
             node_wants = _NodeWants(
-                {profile: places for profile, places in first.items() if places},
+                first,
+                frozenset(profile for profile, places in first.items() if places),
                 frozenset(profile for profile, places in first.items() if not places),
             )
             node_wants = findings.equal.setdefault((*first.values(),), node_wants)
@@ -254,30 +251,35 @@ class Search:
         node_wants = self._node_wants(findings, group)
         key = state, node_wants, above
         if key not in findings.best:
-            choices = (self._judge(findings, state, option, node_wants, above) for option in state.options)
-            worth_it = (choice for choice in choices if choice is not None and choice.value > 0)
-            findings.best[key] = max(worth_it, key=attrgetter("value"), default=None)
+            options = state.options_for(node_wants.served)
+            choices = [self._judge(findings, state, option, node_wants, above) for option in options]
+            worth_it = [choice for choice in choices if choice is not None]
+            findings.best[key] = max(worth_it, key=itemgetter(0), default=None)
         return findings.best[key]
 
     def _judge(
         self, findings: _Findings, state: CardState, option: Option, node_wants: _NodeWants, above: float
     ) -> _Choice | None:
-        """What a way to cut such a card serves and takes; None: it is forbidden, or serves nobody above a priority."""
-        serves = {
-            profile: node_wants.first[profile][:more]
-            for profile, more in option.change.brings
-            if profile in node_wants.first
-        }
-        if not serves or self.limit_against(state, option):
+        """What a way to cut such a card is worth; None: nothing, it is forbidden, or it serves nobody above a priority."""
+        if self._limited and self.limit_against(state, option):
             return None
-        # the first of a queue has the highest priority
-        if all(self.queues[profile].wants[places[0]].priority <= above for profile, places in serves.items()):
+        gain, are_new, highest = 0.0, True, -inf
+        serves, served = dict[MigProfile, tuple[int, ...]](), list[tuple[MigProfile, int]]()
+        for profile, more in option.change.brings:
+            if profile in node_wants.served:
+                places = serves[profile] = node_wants.first[profile][:more]
+                served.append((profile, len(places)))
+                its_gain, its_new, priority = self._gain(findings, profile, places)
+                gain += its_gain
+                are_new = are_new and its_new
+                highest = max(highest, priority)
+        if highest <= above:
             return None
-        gain = sum(self._gain(findings, profile, places) for profile, places in serves.items())
-        served = tuple((profile, len(places)) for profile, places in serves.items())
-        are_new = self._are_new(serves)
-        reached, cost = self._cost(findings, state, option, served, node_wants.useless, are_new=are_new)
-        return _Choice(option, serves, reached, URGENT * gain, cost)
+        gain *= URGENT
+        useless = node_wants.useless
+        reached, cost = self._cost(findings, state, option, tuple(served), useless, are_new=are_new)
+        value = gain - cost
+        return _Choice(value, option, serves, reached, gain, cost) if value > 0 else None
 
     def keep_whole(self, card: CardSupply, option: Option) -> Recut:
         """Re-cut a card for nobody yet: its idle places become larger."""
@@ -325,30 +327,40 @@ class Search:
         """Whether a pod has not waited for long."""
         return self._now - want.since < _NEW
 
-    def _are_new(self, serves: Mapping[MigProfile, Sequence[int]]) -> bool:
-        """Whether none of these pods has waited for long."""
-        return all(
-            self.is_new(self.queues[profile].wants[place])
-            for profile, places in serves.items()
-            for place in places
+    def _takes_last(
+        self, findings: _Findings, reached: DeviceChange, served: Counts, useless: frozenset[MigProfile]
+    ) -> bool:
+        """Whether smaller pods get the last idle place of a profile. A burst of its pods would wait until a small one ends."""
+        if reached not in findings.last:
+            findings.last[reached] = [
+                profile
+                for profile, more in reached.counts.items()
+                if profile in self._in_demand
+                and (idle := self._within[profile] - self._groups.held[profile]) > 0 >= idle + more
+            ]
+        return any(
+            profile not in useless and all(other < profile for other, _ in served)
+            for profile in findings.last[reached]
         )
 
-    def _loses_last(self, profile: MigProfile, more: int, served: Counts) -> bool:
-        """Whether smaller pods get the last idle place of a profile. A burst of its pods would wait until a small one ends."""
-        idle = self._within[profile] - self._groups.held[profile]
-        is_last = profile in self._in_demand and idle > 0 >= idle + more
-        return is_last and all(other < profile for other, _ in served)
+    def _gain(
+        self, findings: _Findings, profile: MigProfile, places: tuple[int, ...]
+    ) -> tuple[float, bool, int]:
+        """What wants that are served would else wait, in the time that a device is in use.
 
-    def _gain(self, findings: _Findings, profile: MigProfile, places: tuple[int, ...]) -> float:
-        """What wants that are served would else wait, in the time that a device is in use: the last of so many waits for as many to come free."""
+        The last of so many waits for as many devices to come free. Also whether all of them are new, and the highest priority.
+        """
         gains, key = findings.gains, (profile, places)
-        if key not in gains:
+        known = gains.get(key)
+        if known is None:
             queue, there = self.queues[profile], self.there[profile]
-            gains[key] = sum(
+            gain = sum(
                 queue.weights[place] * (min(LONGEST, (queue.left - number) / there) if there else LONGEST)
                 for number, place in enumerate(places)
             )
-        return gains[key]
+            are_new = all(self.is_new(queue.wants[place]) for place in places)
+            known = gains[key] = gain, are_new, queue.wants[places[0]].priority  # the first has the highest
+        return known
 
     def _lacking(self, profile: MigProfile, count: int, more: int, *, for_long: bool = False) -> float:
         """How many devices more are expected to be lacking at a time, with so many more than now."""
