@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tessera.core.kubernetes.resources import is_extended
 from tessera.core.mig.geometry import is_known
-from tessera.core.mig.known import UnknownLayout
+from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.dashboard.cards.layout import Claimed, SeenLayout, layout_of
+from tessera.dashboard.cards.layout import Claimed, layout_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.parts.totals import Totals
 from tessera.dashboard.parts.usage import NamespaceUse
@@ -83,7 +83,7 @@ class SeenCluster(ABC):
                 if one.gpus.by_mig_manager:
                     self._mark_node(name)
 
-    def _layout(self, one: DashboardNode) -> SeenLayout:
+    def _layout(self, one: DashboardNode) -> KnownLayout | UnknownLayout:
         """How a node's cards are cut."""
         claimed, on_demand = self._claimed.get(one.node.name, {}), self.dra.pools.is_cut_on_demand(one.node)
         known, manager = self._inventory.known(one.node.name), self._inventory.mig_manager

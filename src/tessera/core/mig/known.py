@@ -31,6 +31,7 @@ class LayoutSource(StrEnum):
     MIG_MANAGER = "label nvidia.com/mig.config with mig-manager's ConfigMap"
     DISCOVERY = "labels of GPU Feature Discovery"
     CAPACITY = "the node's capacity"
+    CLAIMS = "what claims hold"
 
 
 @dataclass(frozen=True, slots=True)

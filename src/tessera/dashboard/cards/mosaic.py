@@ -9,20 +9,25 @@ what a card is cut into and not where on it, its tiles are drawn in the order in
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tessera.core.devices.capacity import in_order
 from tessera.core.dra.naming import slot_name
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_whole_or_mig
-from tessera.core.mig.known import LayoutSource
+from tessera.core.mig.known import KnownLayout, LayoutSource, UnknownLayout
 from tessera.core.mig.layout import NodeLayout, Slot
 from tessera.core.mig.placement import every_place
 from tessera.dashboard.cards.holders import Holders
-from tessera.dashboard.cards.layout import Claimed, SeenLayout
+from tessera.dashboard.cards.layout import Claimed
 from tessera.dashboard.cards.tiles import Tile, loose_tiles, tile_of, with_gaps
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.layouts import placed_devices
 from tessera.protocol.mig.nodes import GpuNode
+
+_USUAL: Final = (LayoutSource.CLAIMS, LayoutSource.MAPPING)  # the page does not name these
+# where Tessera makes the devices, so that their ids tell where they lie
+_TESSERAS: Final = (*_USUAL, LayoutSource.ANNOTATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,12 @@ class Mosaic:
 
 
 def mosaic_of(
-    node: DashboardNode, seen: SeenLayout, pods: Iterable[DashboardPod], claimed: Claimed
+    node: DashboardNode, seen: KnownLayout | UnknownLayout, pods: Iterable[DashboardPod], claimed: Claimed
 ) -> Mosaic:
     """Lay out a node's devices, and put its pods onto them."""
     holders = Holders(pods, node.node, claimed)
-    cards = tuple(_cards(node, seen.layout, holders, by_ids=seen.by_ids)) if seen.layout else ()
+    known = seen if isinstance(seen, KnownLayout) else None
+    cards = tuple(_cards(node, known.layout, holders, by_ids=known.source in _TESSERAS)) if known else ()
     drawn = {tile.resource for card in cards for tile in card.tiles}
     counts = {
         resource: _offered(node.node, resource)
@@ -64,8 +70,8 @@ def mosaic_of(
         for resource, count in in_order(counts).items()
         if (tiles := tuple(loose_tiles(resource, count, holders)))
     }
-    source = "" if seen.source in (None, LayoutSource.MAPPING) else str(seen.source)
-    return Mosaic(cards, source, seen.placed, loose)
+    source = str(known.source) if known and known.source not in _USUAL else ""
+    return Mosaic(cards, source, known is None or known.placed, loose)
 
 
 def _offered(node: Node, resource: str) -> int:

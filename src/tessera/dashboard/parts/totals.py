@@ -15,8 +15,8 @@ import msgspec
 from tessera.core.devices.capacity import Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.profile import MigProfile
-from tessera.dashboard.cards.layout import SeenLayout
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.report import amount
 
@@ -171,17 +171,22 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def summary_of(
-    one: DashboardNode, usages: Usages, pods: Iterable[DashboardPod], layout: SeenLayout, revision: int
+    one: DashboardNode,
+    usages: Usages,
+    pods: Iterable[DashboardPod],
+    layout: KnownLayout | UnknownLayout,
+    revision: int,
 ) -> Summary:
     """A node in the overview."""
     gpus = one.gpus
+    unknown, note = (layout.reason, "") if isinstance(layout, UnknownLayout) else ("", layout.note)
     described = gpus.mapping is not None or (gpus.layout is not None and not gpus.by_mig_manager)
     missing = [f"{count} {short_name(name)} unhealthy or leaving" for name, count in one.unhealthy.items()]
     bad = (
         not one.node.ready and "not ready",
         gpus.state == "failed" and "layout failed",
-        bool(described and layout.unknown) and "layout unreadable",
-        bool(layout.note) and "layout differs from its label",
+        bool(described and unknown) and "layout unreadable",
+        bool(note) and "layout differs from its label",
         *(missing if gpus.state != "pending" else ()),
     )
     good = (
@@ -189,7 +194,7 @@ def summary_of(
         one.rollout is not None and "rollout under way",
         any(map(one.node.is_served, one.node.dra)) and "devices by DRA",
         gpus.state not in ("", "failed") and f"layout {gpus.state}",
-        bool(layout.unknown and not described) and "layout not known",
+        bool(unknown and not described) and "layout not known",
         *(missing if gpus.state == "pending" else ()),
     )
     return Summary(
@@ -203,7 +208,7 @@ def summary_of(
         tuple(sorted(f"{pod.use.namespace}/{pod.use.name}" for pod in pods)),
         tuple(word for word in bad if word),
         tuple(word for word in good if word),
-        gpus.reason or layout.unknown or layout.note,
+        gpus.reason or unknown or note,
     )
 
 
