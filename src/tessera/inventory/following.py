@@ -45,7 +45,7 @@ class FollowedInventory:
         self.follower = Follower(client) if follower is None else follower
         self.follower.add(self.table)
         # when classes read more than the slices were read for, slices are read again
-        inventory.dra.follow(self._dra_changed, partial(self.follower.relist, RESOURCE_SLICES))
+        inventory.dra.follow(self._dra_changed, partial(self.follower.relist, RESOURCE_SLICES, self.table))
 
     @property
     def error(self) -> str:

@@ -2,16 +2,19 @@
 
 import asyncio
 from dataclasses import replace
+from random import Random
 
 import msgspec
 import pytest
 
 from tessera.core.errors import InvalidInput
+from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource
 from tessera.kube.watch.table import Table, TableEntry, replace_all
+from tessera.serving.http.messages import Request, Response, Stream
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
@@ -310,3 +313,162 @@ async def test_who_can_be_without_a_collection_shares_it_with_who_cannot():
             await clock.advance(10)
             await follower.synced(tables[0])
             assert (needed.names, extra.names, follower.missing()) == ({"a"}, {"a"}, None)
+
+
+def lists(server: MisbehavingApiServer) -> int:
+    """How many lists were asked for that are no watches."""
+    return len(server.asked(NODES.path, watch=None, limit=None))
+
+
+async def test_a_table_that_is_added_later_disturbs_nobody():
+    """It reads a list for itself. The others take no list again, and what happens meanwhile reaches all, whoever is behind."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        nodes, late, replaced = Names(), Names(), list[set[str]]()
+
+        def replace_and_note(names) -> None:
+            nodes.replace(names)
+            replaced.append(nodes.names)
+
+        def decode(raw: bytes) -> str:
+            if (name := late.decode(raw)) == "a" and "c" not in {key for key, _ in stored(server)}:
+                put(server, kinds.NODES, "c")
+                server.store.delete(kinds.NODES, "b")
+            return name
+
+        for name in ("a", "b"):
+            put(server, kinds.NODES, name)
+        table: Table = {NODES: replace(late.sink, decode=decode)}
+        async with Follower(
+            client, {NODES: replace(nodes.sink, replace=replace_and_note)}
+        ).following() as follower:
+            await server.until(lambda: server.watches == 1)
+            follower.add(table)
+            put(server, kinds.NODES, "d")
+            await follower.synced(table)
+            await late.until("a", "c", "d")
+            await nodes.until("a", "c", "d")
+            put(server, kinds.NODES, "e")
+            await late.until("a", "c", "d", "e")
+            assert (len(replaced), lists(server), server.watches) == (1, 1, 1)
+
+
+async def test_a_list_for_one_table_that_fails_is_read_for_all():
+    """The API server answers the list of a table with an error: the collection is read again, as after any failure."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        nodes, late, clock = Names(), Names(), FakeClock()
+        client.clock = clock
+        put(server, kinds.NODES, "a")
+        table: Table = {NODES: late.sink}
+        async with Follower(client, {NODES: nodes.sink}).following() as follower:
+            await server.until(lambda: server.watches == 1)
+            broken = StatusError(500, "InternalError", "broken")
+            failures = [broken]
+            server.intercept = lambda request: (
+                status(failures.pop()) if failures and "watch" not in request.query else None
+            )
+            follower.add(table)
+            while follower.missing(table):  # the watch was young, so the next one waits
+                await clock.advance(1.5)
+                await asyncio.sleep(0.001)
+            assert not failures
+            put(server, kinds.NODES, "b")
+            await late.until("a", "b")
+            await nodes.until("a", "b")
+
+
+class HastyClock(Clock):
+    """Real time, fifty times as fast."""
+
+    def now(self) -> float:
+        return 50 * super().now()
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / 50)
+
+
+class LateApiServer(MisbehavingApiServer):
+    """Its lists arrive when what they say is no longer new."""
+
+    late = 0.0  # seconds
+
+    async def answer(self, request: Request) -> Response | Stream:
+        answer = await super().answer(request)
+        if "watch" not in request.query:
+            await asyncio.sleep(self.late)
+        return answer
+
+
+class Versions(dict[str, int]):
+    """A consumer that keeps the version of each object; none may go back, nor come again after a newer one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entry = TableEntry(
+            self.decode, self.put, lambda key: self.pop(key.name, None), replace=self.take
+        )
+
+    def decode(self, raw: bytes) -> tuple[str, int]:
+        metadata = msgspec.json.decode(raw)["metadata"]
+        return metadata["name"], int(metadata["resourceVersion"])
+
+    def put(self, one: tuple[str, int]) -> None:
+        name, version = one
+        assert version > self.get(name, 0), "older than what is known, or the same again"
+        self[name] = version
+
+    def take(self, objects: list[tuple[str, int]]) -> None:
+        self.clear()
+        self.update(objects)
+
+
+def stored(server: MisbehavingApiServer) -> set[tuple[str, int]]:
+    documents = [one.document["metadata"] for one in server.store.list(kinds.NODES)]
+    return {(one["name"], int(one["resourceVersion"])) for one in documents}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_tables_come_and_go_while_everything_changes(seed):
+    """However objects, tables and watches come and go: each table has what the API server has soon after, and none ever went back."""
+    random = Random(seed)
+    async with await LateApiServer().start() as server, Client(server.cluster) as client:
+        client.clock, server.bookmark_seconds = (
+            HastyClock(),
+            0.2,
+        )  # no watch is too silent, so none lists again
+        consumers = [Versions() for _ in range(4)]
+        tables: list[Table] = [{NODES: one.entry} for one in consumers]
+        followed = {0}
+
+        def change() -> None:
+            name = f"node-{random.randrange(8)}"
+            known = {one.key[1] for one in server.store.list(kinds.NODES)}
+            if name not in known:
+                put(server, kinds.NODES, name)
+            elif random.random() < 0.4:
+                server.store.delete(kinds.NODES, name)
+            else:
+                spec = {"at": random.random()}
+                server.store.update(kinds.NODES, name, {"metadata": {"name": name}, "spec": spec})
+
+        def switch() -> None:
+            number = random.randrange(1, 4)
+            if number in followed:
+                follower.drop(tables[number])
+                consumers[number].clear()
+            else:
+                follower.add(tables[number])
+            followed.symmetric_difference_update({number})
+
+        def relist() -> None:
+            follower.relist(NODES, tables[random.choice([*followed])])
+
+        does = [(change, 20), (switch, 4), (relist, 1), (server.end_watches, 1), (server.gone_mid_stream, 1)]
+        async with Follower(client, tables[0]).following() as follower:
+            for _ in range(20):
+                for _ in range(8):
+                    random.choices([one for one, _ in does], [weight for _, weight in does])[0]()
+                    server.late = random.choice([0.0, 0.006])
+                    await asyncio.sleep(random.choice([0.0, 0.0, 0.001, 0.004]))
+                async with asyncio.timeout(5):
+                    while any({*consumers[number].items()} != stored(server) for number in followed):
+                        await asyncio.sleep(0.002)

@@ -176,12 +176,12 @@ class LiveView:
     def _read_slices(self) -> None:
         """Classes read more than the slices were read for; with the first class, slices are followed."""
         if self._slices:
-            self.follower.relist(RESOURCE_SLICES)
+            self.follower.relist(RESOURCE_SLICES, self._slices)
             return
         self._slices = {RESOURCE_SLICES: self.dra.slices()}
         self.follower.add(self._slices)
         if self._keep is not None and self._reading.is_set():  # of some nodes the name alone was read
-            self.follower.relist(NODES)
+            self.follower.relist(NODES, self._others)
 
     def _dra_changed(self, concerned: Spots) -> None:
         if None in concerned:  # classes, too

@@ -9,7 +9,7 @@ Several tables may share a follower: each collection is watched once, whoever ha
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
@@ -75,7 +75,7 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            running: dict[Reflector, asyncio.Task[NoReturn]] = {}
+            running: dict[Reflector, asyncio.Task[None]] = {}
             while True:
                 self._changed.clear()
                 for gone in running.keys() - {*self.reflectors}:
@@ -90,11 +90,11 @@ class Follower:
         for reflector, entries in self._entries(only):
             await reflector.synced(*entries)
 
-    def relist(self, resource: Resource) -> None:
-        """Read a collection again, since its objects are to be read in another way."""
-        for reflector in self.reflectors:
+    def relist(self, resource: Resource, only: Table | None = None) -> None:
+        """Read a collection again, since its objects are to be read in another way; for one table, or for all."""
+        for reflector, entries in self._entries(only):
             if reflector.follows(resource):
-                reflector.relist()
+                reflector.relist(*entries)
 
     def missing(self, only: Table | None = None) -> str | None:
         """What keeps the tables from being complete, in a few words; None once they are."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _Decode = Callable[[bytes], Any]
 _Decoded = dict[_Decode, list[Any]]  # the objects of one list, as each function decodes them
 
+_Takers = list[tuple[_Decode, list[TableEntry[Any]]]]
+
 _log: Final = logging.getLogger("tessera.kube")
 
 _SERVER_TIMEOUT: Final = (300, 600)  # seconds; random, so that watches do not all end at once
@@ -42,6 +45,15 @@ UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the oth
 # in a row; then the list is read again, for a watch may wait for a version that never comes
 _SILENT_WATCHES: Final = 2
 _RECHECK: Final = 60.0  # seconds until a collection that the server does not have is listed again
+
+
+@dataclass(slots=True)
+class _Joining:
+    """The list that an entry takes by itself."""
+
+    reading: "asyncio.Task[None] | None" = None  # None: it has taken the list
+    version: str = ""  # of the list that it has taken
+    events: list[WatchEvent] = field(default_factory=list)  # that came while the list was read
 
 
 class Reflector:
@@ -59,8 +71,9 @@ class Reflector:
         self.resource = resource
         self.health = Health()
         self.entries = {entry: resource.optional}  # whether each can be without the collection
-        self._takers: list[tuple[_Decode, list[TableEntry[Any]]]] = []  # what takes the events of a watch
+        self._takers: _Takers = []  # what takes the events of a watch
         self._listed: set[TableEntry[Any]] = set()  # entries that hold a complete list
+        self._joining: dict[TableEntry[Any], _Joining] = {}  # entries that take a list of their own
         self._client = client
         self._clock = client.clock
         self._uniform = uniform
@@ -93,17 +106,18 @@ class Reflector:
         return self.resource.collection == resource.collection
 
     def add(self, entry: TableEntry[Any], *, optional: bool) -> None:
-        """Keep one more entry. It takes no event before its first list, which is read now where others have theirs already."""
+        """Keep one more entry. It takes no event before its first list, which is read for it alone where others have theirs already."""
         self.entries[entry] = optional
         if self.health.absent:
             self._have_nothing()
         elif self._next is Next.WATCH:
-            self.relist()
+            self._join(entry)
 
     def drop(self, entry: TableEntry[Any]) -> None:
         """Keep an entry no longer."""
         del self.entries[entry]
         self._listed.discard(entry)
+        self._leave(entry)
         self._set_takers()
 
     def has_listed(self, entry: TableEntry[Any]) -> bool:
@@ -115,17 +129,28 @@ class Reflector:
         while not self._listed.issuperset(entries or self.entries):
             await self._taken.wait()
 
-    def relist(self) -> None:
-        """Read the whole list again, since its objects are to be read in another way; what was read stays until then."""
+    def relist(self, *entries: TableEntry[Any]) -> None:
+        """Read the whole list again, since its objects are to be read in another way; what was read stays until then.
+
+        With `entries` it is read for these alone, if others do not need it.
+        """
         if self._next is not Next.WATCH:  # a list is under way, and some of it may have been read
             self._again = True
+            return
+        if entries and not self._listed.issubset(entries):
+            for entry in entries:
+                self._join(entry)
             return
         self._next = Next.LIST
         if self._lines is not None:
             self._lines.abort()
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Follow the collection until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await self._run()
+
+    async def _run(self) -> NoReturn:
         while True:
             try:
                 self._streaming = False
@@ -169,15 +194,19 @@ class Reflector:
         return wait
 
     async def _list(self) -> None:
+        # any state the first time, which is cheap; then none older than ours
+        wanted = "" if self._newest else self.health.version or "0"
+        self._replace(*await self._read(wanted, self._begun))
+
+    async def _read(self, wanted: str, begun: Callable[[], _Decoded]) -> tuple[_Decoded, str]:
+        """The objects, no older than the `wanted` version, and their version."""
         objects: _Decoded = {}
 
         def begin() -> Callable[[bytes], None]:
             objects.clear()
-            objects.update(self._begun())
+            objects.update(begun())
             return partial(self._collect, objects)
 
-        # any state the first time, which is cheap; then none older than ours
-        wanted = "" if self._newest else self.health.version or "0"
         query: dict[str, str | int] = {**self.resource.query, "resourceVersion": wanted}
         if wanted in ("", "0"):
             query["limit"] = PAGE
@@ -186,7 +215,57 @@ class Reflector:
         version = await read_list(self._client, self.resource.path, query, begin)
         if is_before(version, wanted):
             raise WatchFailed("backwards", f"asked for version {wanted} or later, got a list of {version}")
-        self._replace(objects, version)
+        return objects, version
+
+    # An entry that takes a list of its own, while the watch goes on for the others
+
+    def _join(self, entry: TableEntry[Any]) -> None:
+        """Have an entry take a whole list, and what the watch brings after it."""
+        self._leave(entry)
+        self._joining[entry] = joining = _Joining()
+        joining.reading = self._tasks.create_task(self._read_for(entry, joining))
+        self._set_takers()
+
+    def _leave(self, entry: TableEntry[Any]) -> None:
+        """An entry does not need a list of its own any more."""
+        joining = self._joining.pop(entry, None)
+        if joining is not None and joining.reading is not None:
+            joining.reading.cancel()
+
+    async def _read_for(self, entry: TableEntry[Any], joining: "_Joining") -> None:
+        try:
+            objects, version = await self._read(self.health.version, lambda: {entry.decode: []})
+        except KubeError as error:
+            _log.info("%s: a list for one more failed, it is read for all: %s", self.resource.name, error)
+            self.relist()
+            return
+        if not version.isdigit():  # nobody can tell which events come after it
+            self.relist()
+            return
+        joining.reading, joining.version = None, version
+        self.health.lists += 1
+        entry.take_all(objects[entry.decode])
+        self._listed.add(entry)
+        for event in joining.events:
+            if is_before(version, event.metadata.version):
+                self._give(event, [(entry.decode, [entry])])
+        joining.events.clear()
+        if not is_before(self.health.version, version):
+            self._has_joined(entry)
+        self._taken.set()
+        self._taken.clear()
+
+    def _let_join(self, event: WatchEvent) -> None:
+        """Before an event is given: which of those that join get it with the others, later, or with their list."""
+        for entry, joining in [*self._joining.items()]:
+            if not joining.version:
+                joining.events.append(event)
+            elif is_before(joining.version, event.metadata.version):
+                self._has_joined(entry)
+
+    def _has_joined(self, entry: TableEntry[Any]) -> None:
+        del self._joining[entry]
+        self._set_takers()
 
     async def _watch(self) -> None:
         """One watch, from its first line to its end."""
@@ -266,13 +345,9 @@ class Reflector:
                 "backwards",
                 f"version {version} after {self.health.version}: the server's history has changed",
             )
-        if event.type == "DELETED":
-            gone = event.key
-            for _, entries in self._takers:
-                for entry in entries:
-                    entry.remove(gone)
-        elif event.type != "BOOKMARK":
-            self._put(event.raw)
+        if self._joining:
+            self._let_join(event)
+        self._give(event, self._takers)
         self.health.version = version or self.health.version
 
     def _handle_initial(self, objects: _Decoded, event: WatchEvent) -> None:
@@ -286,11 +361,17 @@ class Reflector:
         else:
             raise WatchFailed("ignored", "a bookmark that is not the end of the streamed list")
 
-    def _put(self, raw: bytes) -> None:
-        """Give a new or changed object to the entries. Where it cannot be read, the last good state stays."""
-        for decode, entries in self._takers:
+    def _give(self, event: WatchEvent, takers: _Takers) -> None:
+        """Give an event to entries. Where its object cannot be read, the last good state stays."""
+        if event.type == "BOOKMARK":
+            return
+        for decode, entries in takers:
+            if event.type == "DELETED":
+                for entry in entries:
+                    entry.remove(event.key)
+                continue
             try:
-                decoded = decode(raw)
+                decoded = decode(event.raw)
             except UNREADABLE as error:
                 self._leave_out(error)
                 continue
@@ -321,16 +402,20 @@ class Reflector:
         self._next = Next.WATCH
         self._silent_watches = 0
         self.health.lists += 1
+        for entry in [*self._joining]:
+            self._leave(entry)
         for entry in [entry for entry in self.entries if entry.decode in objects]:
             entry.take_all(objects[entry.decode])
             self._listed.add(entry)
         self._have(version)
         number = max(map(len, objects.values()), default=0)
         _log.info("%s: %d objects at version %s", self.resource.name, number, version)
-        was_added = not self._listed.issuperset(self.entries)  # an entry, while the list was read
-        if self._again or was_added:
+        if self._again:
             self._again = False
             self.relist()
+        else:
+            for entry in self.entries.keys() - self._listed:  # it was added while the list was read
+                self._join(entry)
 
     def _have(self, version: str) -> None:
         self._set_takers()
@@ -344,7 +429,7 @@ class Reflector:
         """Group the entries that hold a list by how they decode objects."""
         takers: dict[_Decode, list[TableEntry[Any]]] = {}
         for entry in self.entries:
-            if entry in self._listed:
+            if entry in self._listed and entry not in self._joining:
                 takers.setdefault(entry.decode, []).append(entry)
         self._takers = list(takers.items())
 
@@ -357,6 +442,8 @@ class Reflector:
         self._newest, self._next = True, Next.LIST
         if not self.health.absent:
             self.health.absent = True
+            for entry in [*self._joining]:
+                self._leave(entry)
             self._listed.difference_update([entry for entry, optional in self.entries.items() if optional])
             self._have_nothing()
             _log.info("%s: assumed to be empty: %s", self.resource.name, error)
