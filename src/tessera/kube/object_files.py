@@ -46,6 +46,14 @@ def read_file(path: str) -> bytes:
         raise InvalidInput(f"{path}: {of_system(error)}") from error
 
 
+def read_text_file(path: str) -> str:
+    """A file's text, without the mark that some editors put first."""
+    try:
+        return read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{called(path)}: not UTF-8 text (byte {error.start})") from error
+
+
 def called(*paths: str) -> str:
     """Paths as messages name them."""
     return ", ".join("standard input" if path == "-" else path for path in paths)

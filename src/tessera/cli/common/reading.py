@@ -10,9 +10,8 @@ import click
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.options import option
 from tessera.cli.common.output import warn
-from tessera.core.errors import InvalidInput
 from tessera.inventory.inventory import Inventory
-from tessera.kube.object_files import called, read_file
+from tessera.kube.object_files import called, read_text_file
 
 if TYPE_CHECKING:
     from tessera.protocol.mig.operator import MigManagerConfig
@@ -44,11 +43,7 @@ def mig_parted_option(when: str = "") -> Callable[[F], F]:
 def _mig_parted(argument: str) -> "MigManagerConfig":
     from tessera.protocol.mig.operator import config_in
 
-    where = called(argument)
-    try:
-        return config_in(read_file(argument).decode("utf-8-sig"), where)
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{where}: not UTF-8 text (byte {error.start})") from error
+    return config_in(read_text_file(argument), called(argument))
 
 
 def read_inventory(

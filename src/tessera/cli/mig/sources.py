@@ -20,7 +20,7 @@ from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
-from tessera.kube.object_files import called, objects_in_documents, read_file
+from tessera.kube.object_files import called, objects_in_documents, read_text_file
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
@@ -102,13 +102,10 @@ def read_text(argument: str) -> tuple[str, str]:
     """What an argument names, and its text: a file, standard input, or counts as they stand."""
     if looks_like_counts(argument) and not os.path.exists(argument):  # noqa: PTH110 # Path.exists raises where it is too long
         return "counts", argument
-    where = called(argument)
     try:
-        return where, read_file(argument).decode("utf-8-sig")
+        return called(argument), read_text_file(argument)
     except InvalidInput as error:
         raise InvalidInput(f"{error}{_meant_as_counts(argument)}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{where}: not UTF-8 text (byte {error.start})") from error
 
 
 def _meant_as_counts(argument: str) -> str:
