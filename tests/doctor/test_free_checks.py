@@ -78,7 +78,7 @@ HARM = "; pods wait although something else is free for them (fallback.patience)
     [
         ([lease(2, "claims,patience")], [CONFIG], "", ""),
         ([lease(2, "patience")], [], "", ""),
-        ([], [], f"{NOBODY}there is no Lease gpu-webhook/tessera-controller{HARM}", UPGRADE + "controller.enabled=true"),
+        ([], [], f"{NOBODY}there is no Lease gpu-webhook/tessera-controller, and no Deployment gpu-webhook/tessera-controller{HARM}", UPGRADE + "controller.enabled=true"),
         ([lease(2, "claims")], [controller()], f"{NOBODY}{SAYS}: it runs without --config{HARM}", UPGRADE + "controller.patience=true"),
         ([lease(2, None)], [controller()], f"{NOBODY}{SAYS}: it runs without --config{HARM}", UPGRADE + "controller.patience=true"),
         ([lease(2, "claims")], [CONFIG], f"{NOBODY}{SAYS}{HARM}", "kubectl get deployments,pods"),

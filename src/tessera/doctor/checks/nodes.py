@@ -1,7 +1,7 @@
 """Checks of nodes: the device plugin is registered, and allocatable is what lists of devices say; CDI specs."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
@@ -46,7 +46,9 @@ def plugin(seen: Observations) -> Iterator[Finding]:
 
 def _unready(one: Workload, seen: Observations) -> Iterator[Finding]:
     wanted, ready = one.status.desired_number_scheduled or 0, one.status.number_ready
-    pods = [pod for pod in _pods_of(one, seen) if not (pod.ready or pod.metadata.deletion_timestamp)]
+    pods = [
+        pod for pod in pods_of(one, seen.plugin_pods) if not (pod.ready or pod.metadata.deletion_timestamp)
+    ]
     for pod in pods:
         if starting(pod, seen.now):
             text = f"{one.metadata.name}: on node {pod.spec.node_name} it starts"
@@ -76,7 +78,7 @@ def _registered(one: Workload, text: str, seen: Observations) -> Iterator[Findin
         )
         return
     known = seen.cluster.inventory.capacity
-    for pod in _pods_of(one, seen):
+    for pod in pods_of(one, seen.plugin_pods):
         if pod.spec.node_name not in known or not pod.ready:
             continue
         node = known[pod.spec.node_name]
@@ -108,9 +110,10 @@ def silent(seen: Observations) -> Iterator[Finding]:
             ).of("labelled as a GPU node, and offers no GPU", f"node {node.name}")
 
 
-def _pods_of(one: Workload, seen: Observations) -> list[PodIn]:
+def pods_of(one: Workload, pods: Iterable[PodIn]) -> list[PodIn]:
+    """Those of a DaemonSet."""
     selector = one.spec.selector.match_labels or {}
-    return [pod for pod in seen.plugin_pods if selector.items() <= (pod.metadata.labels or {}).items()]
+    return [pod for pod in pods if selector.items() <= (pod.metadata.labels or {}).items()]
 
 
 # On a node: CDI specs are readable, in no conflict, and ours are what the plugin published to the kubelet

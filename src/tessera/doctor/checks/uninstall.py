@@ -11,6 +11,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL
 from tessera.core.requests.asking import alternatives_of, asked
 from tessera.core.text import first_of, number_of
+from tessera.doctor.checks.nodes import pods_of
 from tessera.doctor.findings import Finding, not_applicable, note, problem, warning
 from tessera.doctor.observations import Observations
 from tessera.inventory.presence import Presence
@@ -201,9 +202,6 @@ def _nodes_of(
     for one in workloads:
         with suppress(InvalidInput):  # another check reports it
             if chosen(device_config.parse(seen.plugin_configs.get(one.metadata.name, ""), "devices.yaml")):
-                selector = (one.spec.selector.match_labels or {}).items()
-                pods = (*seen.plugin_pods, *seen.dra.driver_pods)
-                found |= {
-                    pod.spec.node_name for pod in pods if selector <= (pod.metadata.labels or {}).items()
-                }
+                pods = pods_of(one, (*seen.plugin_pods, *seen.dra.driver_pods))
+                found |= {pod.spec.node_name for pod in pods}
     return found

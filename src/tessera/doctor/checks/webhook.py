@@ -8,7 +8,7 @@ from tessera.core.text import age
 from tessera.diagnosis.reading import LEASE
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.doctor.observations import Observations
-from tessera.inventory.presence import starting, unavailable_since, why_not_ready
+from tessera.inventory.presence import Presence, starting, unavailable_since, why_not_ready
 from tessera.kube.view.lease import CONTROLLER
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.pod import PodIn
@@ -150,41 +150,35 @@ def service(seen: Observations) -> Iterator[Finding]:
 
 def controller(seen: Observations) -> Iterator[Finding]:
     """Where requests become claims, a controller makes the templates of the claims; with `fallback.patience` it evicts pods that wait."""
-    names, found, deployment = seen.names, seen.cluster.presences.controller, seen.bridge_controller
-    patience = bool(seen.cluster.policy.fallback.patience)
+    presences, patience = seen.cluster.presences, bool(seen.cluster.policy.fallback.patience)
     if patience:
-        yield from _patience(seen)
-    if not seen.bridge:
-        if not patience:
-            yield not_applicable("the bridge is off: no request becomes a claim")
-    elif found is None:
-        yield unseen(f"could not run: {LEASE}: {short(seen.unseen.get(LEASE, ''))}")
-    elif not found.at_work:
+        harm = "pods wait although something else is free for them (fallback.patience)"
+        yield from _leading(presences.patience, harm, seen, needs_config=True)
+    if seen.bridge:
         harm = "the webhook converts no request to a claim, and pods wait whose claims have no template yet"
-        why, commands = found.words(seen.now), [found.command, names.logs(CONTROLLER)]
-        if deployment is None and "bridge_controller" not in seen.unseen:
-            why += f", and no Deployment {names.namespace}/{CONTROLLER}"
-            commands.insert(0, f"{names.upgrade} --set controller.enabled=true")
-        yield problem(f"{why}; {harm}", *commands)
-    if (seen.bridge or patience) and deployment is not None:
-        yield from replicas(deployment, seen.bridge_controller_pods, seen, usual=2)
+        yield from _leading(presences.controller, harm, seen)
+    elif not patience:
+        yield not_applicable("the bridge is off: no request becomes a claim")
+    if (seen.bridge or patience) and seen.bridge_controller is not None:
+        yield from replicas(seen.bridge_controller, seen.bridge_controller_pods, seen, usual=2)
 
 
-def _patience(seen: Observations) -> Iterator[Finding]:
-    """The controller evicts pods that wait for longer than their patience."""
-    names, found, deployment = seen.names, seen.cluster.presences.patience, seen.bridge_controller
+def _leading(
+    found: Presence | None, harm: str, seen: Observations, *, needs_config: bool = False
+) -> Iterator[Finding]:
+    """A controller is at work that does what is needed; the harm is what comes of it while there is none."""
+    names, deployment = seen.names, seen.bridge_controller
     if found is None:
         yield unseen(f"could not run: {LEASE}: {short(seen.unseen.get(LEASE, ''))}")
     elif not found.at_work:
         why, commands = found.words(seen.now), [found.command, names.logs(CONTROLLER)]
         if deployment is None and "bridge_controller" not in seen.unseen:
+            why += f", and no Deployment {names.namespace}/{CONTROLLER}"
             commands.insert(0, f"{names.upgrade} --set controller.enabled=true")
-        elif deployment is not None and deployment.spec.template.option("--config") is None:
+        elif needs_config and deployment and deployment.spec.template.option("--config") is None:
             why += ": it runs without --config"
             commands.insert(0, f"{names.upgrade} --set controller.patience=true")
-        yield problem(
-            f"{why}; pods wait although something else is free for them (fallback.patience)", *commands
-        )
+        yield problem(f"{why}; {harm}", *commands)
 
 
 def driver(seen: Observations) -> Iterator[Finding]:
