@@ -1,8 +1,8 @@
 """`tessera mig apply` where NVIDIA's mig-manager cuts, and whole plans, from the outside."""
 
-import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from tessera.core.mig.layout import CardLayout, NodeLayout, resolve
@@ -47,16 +47,15 @@ def layouts(*texts):
 
 
 def plan_of(*changes):
-    return json.dumps(
-        {
-            "nodes": [node_document(change) for change in changes],
-            "cards": [
-                card_document(number, card, change.present and change.present.cards[number], node=change.name)
-                for change in changes
-                for number, card in enumerate(change.layout.cards)
-            ],
-        }
-    )
+    written = {
+        "nodes": [node_document(change) for change in changes],
+        "cards": [
+            card_document(number, card, change.present and change.present.cards[number], node=change.name)
+            for change in changes
+            for number, card in enumerate(change.layout.cards)
+        ],
+    }
+    return msgspec.json.encode(written).decode()
 
 
 SEVENS = layouts("1g.10gb=7", "1g.10gb=7")

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from tessera.protocol.mig.plans import card_document, node_document, read_plan
 
 
 def document(*changes):
-    return {
+    written = {
         "nodes": [node_document(change) for change in changes],
         "cards": [
             card_document(number, card, change.present.cards[number], node=change.name)
@@ -24,6 +25,7 @@ def document(*changes):
             for number, card in enumerate(change.layout.cards)
         ],
     }
+    return msgspec.to_builtins(written)
 
 
 def cards(product):

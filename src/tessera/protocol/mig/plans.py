@@ -10,15 +10,15 @@ A card without `present` stays as it is. Cards of nodes that are not among `node
 not known how they are cut now (`present: null`). The document says more (the demand, what is served, sentences), which is for people and scripts.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout
-from tessera.core.mig.placement import Wish
+from tessera.core.mig.placement import Instance, Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange, Way, profile_counts
@@ -39,22 +39,22 @@ class _Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: list[_Device]
 
 
-class _Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    node: str = ""
     card: _Natural
     product: str
     migEnabled: bool  # noqa: N815 # as in the document
     devices: list[_Device]
-    node: str = ""
     present: _Cut | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: str
     way: Way
+    configuration: str | msgspec.UnsetType = msgspec.UNSET
     removed: dict[str, _Natural]
     added: dict[str, _Natural]
     filled: dict[str, _Natural]
-    configuration: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -62,39 +62,35 @@ class _Plan(msgspec.Struct, frozen=True):
     cards: list[_Card]
 
 
-def node_document(change: NodeChange) -> dict[str, Any]:
+def node_document(change: NodeChange) -> _Node:
     """One of the document's `nodes`."""
-    return {
-        "name": change.name,
-        "way": change.way.value,
-        **({"configuration": change.configuration} if change.configuration else {}),
-        "removed": change.removed,
-        "added": change.added,
-        "filled": profile_counts(change.filled),
-    }
+    return _Node(
+        name=change.name,
+        way=change.way,
+        configuration=change.configuration or msgspec.UNSET,
+        removed=change.removed,
+        added=change.added,
+        filled=profile_counts(change.filled),
+    )
 
 
 def card_document(
-    number: int, card: CardLayout, present: CardLayout | None, stays: Iterable[Any] = (), node: str = ""
-) -> dict[str, Any]:
+    number: int, card: CardLayout, present: CardLayout | None, stays: Sequence[Instance] = (), node: str = ""
+) -> _Card:
     """One of the document's `cards`; of a node `present` shows how it is cut now, where that differs or is not known."""
-    kept = set(stays)
-    return {
-        **({"node": node} if node else {}),
-        "card": number,
-        "product": card.product.name,
-        **_cut_document(card),
-        "devices": [{**_device(one), **({"stays": True} if one in kept else {})} for one in card.instances],
-        **({"present": _cut_document(present) if present else None} if node and present != card else {}),
-    }
+    cut_now = _Cut(present.mig_enabled, _devices(present)) if present else None
+    return _Card(
+        node=node,
+        card=number,
+        product=card.product.name,
+        migEnabled=card.mig_enabled,
+        devices=_devices(card, stays),
+        present=cut_now if node and present != card else msgspec.UNSET,
+    )
 
 
-def _cut_document(card: CardLayout) -> dict[str, Any]:
-    return {"migEnabled": card.mig_enabled, "devices": [_device(one) for one in card.instances]}
-
-
-def _device(one: Any) -> dict[str, Any]:
-    return {"profile": str(one.profile), "position": one.position, "size": one.size}
+def _devices(card: CardLayout, stay: Sequence[Instance] = ()) -> list[_Device]:
+    return [_Device(str(one.profile), one.position, one.size, one in stay) for one in card.instances]
 
 
 def read_plan(text: str, where: str = "plan") -> tuple[NodeChange, ...]:
