@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
+from tessera.protocol.kubernetes.objects import Metadata, NameOnly, Part, decoder
 from tessera.protocol.kubernetes.webhook import ConfigMap
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import Format, MigDocument
@@ -42,12 +42,8 @@ class MigManagerConfig:
         return f"ConfigMap {self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class _ConfigIn(Part):
-    name: str = ""
-
-
 class _MigManagerIn(Part):
-    config: _ConfigIn | None = None
+    config: NameOnly | None = None
 
 
 class _SpecIn(Part):
