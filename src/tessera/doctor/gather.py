@@ -193,7 +193,8 @@ class Observer:
         found = []
         for pod in await self._reader.all("schedulers", PodTemplate, path, _SCHEDULERS):
             file = pod.option("--config") or ""
-            name, key = pod.config_map_of(file) or (None, "")
+            volume, key = pod.volume_of(file)
+            name = volume.config_map.name if volume.config_map else None
             text = await self._config_map("schedulers", _SYSTEM, name, key)
             found.append(SchedulerPod(pod.metadata.name, file, text))
         return tuple(found)

@@ -102,15 +102,15 @@ class PodTemplate(Part):
                     return word.partition("=")[2]
         return None
 
-    def config_map_of(self, file: str) -> tuple[str, str] | None:
-        """The ConfigMap and the key in which a file lies; None where it lies elsewhere, such as on the node."""
+    def volume_of(self, file: str) -> tuple[Volume, str]:
+        """The volume in which a file lies, and the file's name there; an empty volume where none is mounted there."""
         mounts = [one for container in self.spec.containers or () for one in container.volume_mounts or ()]
-        maps = {one.name: one.config_map.name for one in self.spec.volumes or () if one.config_map}
+        volumes = {one.name: one for one in self.spec.volumes or ()}
         for mount in sorted(mounts, key=lambda one: -len(one.mount_path)):
             folder = mount.mount_path.rstrip("/") + "/"
             if file.startswith(folder):
-                return (maps[mount.name], file.removeprefix(folder)) if mount.name in maps else None
-        return None
+                return volumes.get(mount.name, Volume()), file.removeprefix(folder)
+        return Volume(), ""
 
 
 class ConditionPattern(Part):

@@ -128,14 +128,10 @@ async def read_given(client: Client, namespace: str, deployment: str) -> GivenCe
     template = found.spec.template if found else None
     if template is None or not (file := template.option("--tls-cert")):
         return None
-    folder, _, key = file.rpartition("/")
-    mounts = [one for container in template.spec.containers or () for one in container.volume_mounts or ()]
-    mounted = {one.name for one in mounts if one.mount_path.rstrip("/") == folder}
-    for volume in template.spec.volumes or ():
-        if volume.name in mounted and volume.secret is not None:
-            name = volume.secret.secret_name
-            path = path_of("v1", "secrets", namespace=namespace, name=name)
-            secret = await read_object(client, path, Secret)
-            data = (secret.data if secret else None) or {}
-            return GivenCertificate(file, f"Secret {namespace}/{name}", data.get(key, b""))
-    return GivenCertificate(file)
+    volume, key = template.volume_of(file)
+    if volume.secret is None:
+        return GivenCertificate(file)
+    name = volume.secret.secret_name
+    secret = await read_object(client, path_of("v1", "secrets", namespace=namespace, name=name), Secret)
+    data = (secret.data if secret else None) or {}
+    return GivenCertificate(file, f"Secret {namespace}/{name}", data.get(key, b""))
