@@ -9,7 +9,6 @@ from tessera.cli.common.output import Output, table, warn
 from tessera.cli.mig.plan_operator import commands
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, named_cards
-from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange, Way, difference, profile_counts, total
 from tessera.core.planning.configurations import PlanChanges, parted_entries
 from tessera.core.planning.demand import Demand
@@ -104,11 +103,10 @@ def document(changes: PlanChanges, places: Sequence[NodeCards], more: More) -> d
         for place in places
         for number in place.cards
     ]
-    filled = (profile_counts(plan.filled(n)) for n in plan.serves)
     return {
-        "demand": _counts(plan.demand),
-        "served": _counts(plan.served),
-        "leftOut": _counts(plan.left_out),
+        "demand": profile_counts(plan.demand),
+        "served": profile_counts(plan.served),
+        "leftOut": profile_counts(plan.left_out),
         "objective": plan.objective.value,
         "optimal": plan.optimal,
         "gap": plan.gaps[0],
@@ -117,7 +115,7 @@ def document(changes: PlanChanges, places: Sequence[NodeCards], more: More) -> d
         **more.fields,
         "removed": total(node.removed for node in nodes),
         "added": total(node.added for node in nodes),
-        "filled": total(profile_counts(node.filled) for node in nodes) if nodes else total(filled),
+        "filled": changes.filled,
         "nodes": [node_document(node) for node in nodes],
         "configurations": {name: [*map(write_parted, entries)] for name, entries in changes.new.items()},
         "cards": cards,
@@ -127,9 +125,9 @@ def document(changes: PlanChanges, places: Sequence[NodeCards], more: More) -> d
 def demand_document(demand: Demand) -> dict[str, Any]:
     """Where a demand comes from."""
     return {
-        "waiting": _counts(demand.waiting),
-        "fellBack": _counts(demand.fell_back),
-        "rejected": _counts(demand.rejected),
+        "waiting": profile_counts(demand.waiting),
+        "fellBack": profile_counts(demand.fell_back),
+        "rejected": profile_counts(demand.rejected),
     }
 
 
@@ -145,10 +143,6 @@ def waiting_document(waiting: WaitingGroups, outcome: PlanEffect) -> dict[str, A
 def _group(group: DemandGroup) -> dict[str, Any]:
     devices = {str(profile): count * len(group.names) for profile, count in group.devices.items()}
     return {"devices": devices, "pods": group.names, **({"rejected": True} if group.rejected else {})}
-
-
-def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
-    return {str(profile): count for profile, count in counts.items()}
 
 
 def _runai(changes: PlanChanges, places: Sequence[NodeCards], _: More) -> Iterable[str]:
@@ -252,9 +246,9 @@ def _holds(move: PodMove) -> str:
 def _advice_document(found: Defragmentation) -> dict[str, Any]:
     advice = found.advice
     return {
-        "demand": _counts(advice.wanted),
-        "served": _counts(advice.served),
-        "leftOut": _counts(advice.left_out),
+        "demand": profile_counts(advice.wanted),
+        "served": profile_counts(advice.served),
+        "leftOut": profile_counts(advice.left_out),
         "optimal": not any(advice.gaps[:2]),
         "explanation": explain_advice(advice),
         "pods": [
@@ -266,7 +260,7 @@ def _advice_document(found: Defragmentation) -> dict[str, Any]:
                 "node": found.places[one.card][0],
                 "card": found.places[one.card][1],
                 "product": found.cards[one.card].layout.product.name,
-                "room": _counts(one.room),
+                "room": profile_counts(one.room),
                 "pods": one.pods,
             }
             for one in advice.cleared

@@ -16,7 +16,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, resolve
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.changes import Counts, NodeChange, Way, total
+from tessera.core.planning.changes import Counts, NodeChange, Way, profile_counts, total
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
 
@@ -59,6 +59,12 @@ class PlanChanges:
     def cards(self) -> int:
         """How many cards are cut."""
         return sum(len(node.changed) for node in self.nodes) if self.nodes else len(self.plan.used)
+
+    @property
+    def filled(self) -> dict[str, int]:
+        """What cards get that no pod asked for."""
+        of_cards = map(self.plan.filled, self.plan.serves)
+        return total(map(profile_counts, (node.filled for node in self.nodes) if self.nodes else of_cards))
 
 
 @dataclass(frozen=True, slots=True)

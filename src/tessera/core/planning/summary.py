@@ -8,7 +8,7 @@ from tessera.core.mig.layout import named_cards
 from tessera.core.mig.misfit import a, explain_misfit
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.changes import Counts, profile_counts, total
+from tessera.core.planning.changes import Counts, total
 from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
@@ -60,7 +60,7 @@ def explain_served(plan: Plan) -> list[str]:
 
 def explain_changes(changes: PlanChanges) -> list[str]:
     """What the plan removes and adds on nodes, and by which configurations of mig-manager."""
-    plan, nodes, sentences = changes.plan, changes.nodes, []
+    nodes, sentences = changes.nodes, []
     if nodes:
         cards = number_of(changes.cards, "card")
         sentences.append(f"to change: {cards} of {_named([node.name for node in nodes], 'node')}")
@@ -69,10 +69,7 @@ def explain_changes(changes: PlanChanges) -> list[str]:
     if changes.unknown:
         names = _named(changes.unknown, "node")
         sentences.append(f"no layout is written for {names}: how the cards are cut now is not known")
-    fills = total(profile_counts(node.filled) for node in nodes)
-    if not nodes:
-        fills = total(profile_counts(plan.filled(number)) for number in plan.serves)
-    if fills:
+    if fills := changes.filled:
         verb = "fills" if sum(fills.values()) == 1 else "fill"
         sentences.append(f"beside the demand: {counted(fills)} {verb} the rest of cut cards")
     by_name: dict[str, list[str]] = {}
