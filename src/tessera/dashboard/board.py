@@ -220,7 +220,8 @@ class Board(SeenCluster):
             case "about":
                 return {"cluster": self._about, "trouble": self._error}
             case "totals":
-                return self._counted().rows(bounded(self._capacity.asked, self._known.__contains__))
+                asked = bounded(self._capacity.asked, self._known.__contains__)
+                return resource_rows(self._counted().sums, asked)
             case "demand":
                 return self._demand.of(of) if of else demand_part(self.usage)
             case "pending":

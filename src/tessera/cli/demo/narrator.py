@@ -183,9 +183,8 @@ def _allocated(scene: PodEnded, style: Style) -> Iterator[_Line]:
     """What the scheduler chose of a claim's alternatives."""
     for container, counts in scene.claimed.items():
         who = f"{container}: " if len(scene.claimed) > 1 else ""
-        got = ", ".join(f"{short(name)} ×{count}" for name, count in counts.items())
         why = f"the first that was free ({scene.record.replace('->', ' → ')})" if scene.record else "as asked"
-        yield "allocated", f"{who}{got}, {why}", style.good
+        yield "allocated", f"{who}{counted(counts)}, {why}", style.good
 
 
 def _landed(scene: PodEnded, style: Style) -> Iterator[_Line]:
@@ -218,22 +217,18 @@ def asked(pod: Document) -> str:
 
 def counted(counts: Counts) -> str:
     """`2g.20gb ×8, 3g.30gb ×4`; what there is none of is left out."""
-    return ", ".join(f"{_called(name)} ×{count}" for name, count in sorted(counts.items()) if count)
+    return ", ".join(f"{short(name)} ×{count}" for name, count in sorted(counts.items()) if count)
 
 
 def _change(before: Counts, after: Counts) -> str:
     names = sorted({*before, *after})
     return ", ".join(
-        f"{_called(name)} {before.get(name, 0)} → {after.get(name, 0)}"
+        f"{short(name)} {before.get(name, 0)} → {after.get(name, 0)}"
         if before.get(name, 0) != after.get(name, 0)
-        else f"{_called(name)} still {after.get(name, 0)}"
+        else f"{short(name)} still {after.get(name, 0)}"
         for name in names
         if before.get(name) or after.get(name)
     )
-
-
-def _called(resource: str) -> str:
-    return short(resource) if is_whole_or_mig(resource) else resource
 
 
 def _as_it_is(text: str) -> str:

@@ -54,23 +54,23 @@ class Totals:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Usages] = {}
-        self._sums: dict[str, Usage] = {}
+        self.sums: dict[str, Usage] = {}
 
     def put(self, node: str, usages: Usages | None) -> None:
         """Take a node's new numbers in place of those before; None: it is gone."""
         for resource, one in self._nodes.pop(node, {}).items():
-            before = self._sums[resource]
+            before = self.sums[resource]
             rest = Usage(before.allocatable - one.allocatable, before.allocated - one.allocated)
             if rest:
-                self._sums[resource] = rest
+                self.sums[resource] = rest
             else:
-                del self._sums[resource]
+                del self.sums[resource]
         if usages is None:
             return
         found = {resource: one for resource, one in usages.items() if one}
         self._nodes[node] = bounded(found, lambda resource: found[resource].allocatable)
         for resource, one in self._nodes[node].items():
-            self._sums[resource] = self._sums.get(resource, Usage()) + one
+            self.sums[resource] = self.sums.get(resource, Usage()) + one
 
     def of(self, node: str) -> Usages:
         """What one node has, without what it has none of."""
@@ -78,16 +78,12 @@ class Totals:
 
     @property
     def known(self) -> frozenset[str]:
-        return frozenset(resource for resource, one in self._sums.items() if one.allocatable)
+        return frozenset(resource for resource, one in self.sums.items() if one.allocatable)
 
     def numbers(self, asked: Mapping[str, Quantity]) -> dict[str, tuple[int, int, int]]:
         """Allocatable, allocated and asked for, by resource."""
-        every = {**dict.fromkeys(asked, Usage()), **self._sums}
+        every = {**dict.fromkeys(asked, Usage()), **self.sums}
         return {name: (*_whole(one), int(asked.get(name, ZERO).value)) for name, one in every.items()}
-
-    def rows(self, asked: Mapping[str, Quantity]) -> list[dict[str, Any]]:
-        """The rows of a table, with what pods ask for that no node has yet."""
-        return resource_rows(self._sums, asked)
 
 
 def _whole(usage: Usage) -> tuple[int, int]:
