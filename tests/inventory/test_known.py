@@ -1,5 +1,8 @@
 """How a node's cards are cut, from every source there is."""
 
+import gc
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +11,11 @@ from tessera.core.mig.known import KnownLayout
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Strategy, entries_of
 from tessera.core.mig.placement import Wish, place
 from tessera.core.mig.product import product_named
+from tessera.inventory.known import known_layout
+from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.kubernetes.objects import Metadata
 from tessera.protocol.mig.documents import Format, MigDocument, convert, write
-from tessera.protocol.mig.nodes import gpu_labels
+from tessera.protocol.mig.nodes import gpu_labels, gpu_node
 from tests.build import GPU, MIG
 from tests.examples import examples
 from tests.inventory.objects import config_map, node, operator_node
@@ -238,3 +244,25 @@ def test_nodes_that_are_alike_are_worked_out_once():
 def test_a_node_without_gpus():
     """Nothing is known of a node that says nothing."""
     assert taken(node("n", {})).known("n") == taken().known("x")
+
+
+def test_fault_72_layouts_that_fill_an_annotation_are_not_remembered():
+    """A node that says a new layout of 200 KiB all the time, and one with thousands of labels: nothing of it stays."""
+
+    def ask(number):
+        known_layout(gpu_node(NodeIn(metadata=Metadata(name="n", labels=few, annotations={
+            "run.ai/mig.config": (f"{number} " * 100_000)[: 200 * 1024]
+        }))))  # fmt: skip
+        labels = {**few, **{f"nvidia.com/mig-1g.{number}{at}gb.count": "1" for at in range(1100)}}
+        known_layout(gpu_node(NodeIn(metadata=Metadata(name="n", labels=labels))))
+
+    few = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.count": "8"}
+    tracemalloc.start()
+    ask(20)  # names of profiles are remembered: a thousand, of thirty characters at most
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(20):
+        ask(number)
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept - before < 100 * 1024

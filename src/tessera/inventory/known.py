@@ -9,9 +9,9 @@ A card is whole only if that is proven: the node has so many whole GPUs, or its 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
+from tessera.core.cache import cache_short
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.kubernetes.resources import is_share, short
@@ -32,6 +32,9 @@ from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 from tessera.protocol.mig.operator import MigManagerConfig
 
+_LONGEST: Final = (
+    8 * 1024
+)  # characters of a layout that is remembered: eight cards of seven devices take a half of it
 NO_CONFIGURATIONS: Final = "mig-manager's configurations are not known"
 
 
@@ -56,7 +59,7 @@ def _described(gpus: GpuNode) -> KnownLayout | UnknownLayout:
     return KnownLayout(LayoutSource.ANNOTATION if gpus.mapping is None else LayoutSource.MAPPING, layout)
 
 
-@lru_cache(maxsize=1024)
+@cache_short(512, _LONGEST, lambda layout, *_: len(layout))
 def _annotated(layout: str, product: Product, cards: int | None) -> KnownLayout | UnknownLayout:
     """The same text means the same layout on nodes that are alike."""
     return _described(GpuNode("", "", product, cards, layout, Strategy.MIXED))
@@ -91,7 +94,7 @@ class _Seen:
         return same and self.whole in (None, _whole(layout))
 
 
-@lru_cache(maxsize=1024)  # thousands of nodes are cut alike
+@cache_short(1024, _LONGEST, lambda gpus, _: gpus.length)  # thousands of nodes are cut alike
 def _observed(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> KnownLayout | UnknownLayout:
     if gpus.is_changing:
         return UnknownLayout(f"its layout is being changed (state {gpus.state})")
@@ -193,7 +196,7 @@ def desired_layout(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeL
     return annotated.layout if isinstance(annotated, KnownLayout) else annotated
 
 
-@lru_cache(maxsize=1024)
+@cache_short(1024, _LONGEST, lambda gpus, _: gpus.length)
 def _desired(gpus: GpuNode, mig_manager: MigManagerConfig | None) -> NodeLayout | UnknownLayout:
     made = _configured(gpus, mig_manager, None)
     return made or UnknownLayout(f"no label {PARTED_CONFIG} says how its cards are to be cut")

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from tessera.controller.claims.objects import FollowedPod, PodsClaim, Template
+from tessera.core.cache import cache_short
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import read
 from tessera.core.requests.record import record_with, written
@@ -173,7 +173,7 @@ def record_of(pod: FollowedPod, claim: PodsClaim) -> Record | None:
 
 
 # Thousands of claims got one of a few things in place of one of a few others.
-@lru_cache(maxsize=256)
+@cache_short(256, 16 * 1024, lambda text, results: len(text) + sum(map(len, results)))
 def _taken(text: str, results: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """What was asked and what was given in its place, as records have it."""
     found = read(text).taken(results)

@@ -9,8 +9,8 @@ free yet, and is held, too.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
+from tessera.core.cache import cache_short
 from tessera.core.devices.capacity import POD
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
@@ -30,7 +30,7 @@ class Held:
     slots: frozenset[Slot] = frozenset()
 
 
-@lru_cache(maxsize=1024)
+@cache_short(1024, 64, lambda place, _: len(place))
 def resource_at(place: str, strategy: Strategy) -> str | None:
     """The resource that a device at this place is one of; None: the place is none."""
     if place == WHOLE or strategy is not Strategy.MIXED:

@@ -7,10 +7,10 @@ do not show which card is which; most mixtures leave several ways besides. Then 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from itertools import count
 from typing import Final
 
+from tessera.core.cache import cache_short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout
 from tessera.core.mig.placement import Pattern, every_pattern, has_one_placement
@@ -68,7 +68,7 @@ def not_alike(devices: str, cards: int) -> UnknownLayout:
     return UnknownLayout(reason, f"it has {devices} on {number_of(cards, 'card')}")
 
 
-@lru_cache(maxsize=1024)
+@cache_short(1024, 64, lambda *given: len(given[2]))
 def card_alike(product: Product, cards: int, counts: Profiles) -> CardLayout | UnknownLayout:
     """What every one of the cards is cut into, where counts leave only this one way; a card may be without devices.
 

@@ -6,9 +6,9 @@ devices that are back in a moment; its labels and its layout still do.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from tessera.core.cache import cache_short
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import MIG_PREFIX
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, Node
@@ -85,7 +85,9 @@ def _laid_out(raw: NodeIn) -> Mapping[str, int]:
     return _resources(replace(gpu_node(raw), name="", reason=""))
 
 
-@lru_cache(maxsize=64)  # many nodes are cut alike, and some milliseconds go into each
+@cache_short(
+    64, 2 * _MOST_CHARACTERS, lambda node: node.length
+)  # many nodes are cut alike, and some milliseconds go into each
 def _resources(node: "GpuNode") -> Mapping[str, int]:
     from tessera.core.mig.layout import Strategy, count_devices
     from tessera.protocol.mig import documents
@@ -108,6 +110,6 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
-@lru_cache(maxsize=256)  # nodes of one kind have the same
+@cache_short(256, 64, len)  # nodes of one kind have the same
 def _amounts(counts: tuple[tuple[str, int], ...]) -> Amounts:
     return {name: Quantity.parse(str(count)) for name, count in counts}

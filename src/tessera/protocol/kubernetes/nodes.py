@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from tessera.core.cache import cache_short
 from tessera.core.kubernetes import quota
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
@@ -134,7 +135,7 @@ def _kept_once(amounts: Mapping[str, str | float], where: str) -> Amounts:
         return amounts_of(dict(amounts), where)  # which says where
 
 
-@lru_cache(maxsize=1024)  # nodes of one kind have the same, but for a little memory here and there
+@cache_short(1024, 64, len)  # nodes of one kind have the same, but for a little memory here and there
 def _parsed_amounts(items: tuple[tuple[str, str | float], ...]) -> Amounts:
     return {sys.intern(resource): Quantity.parse(text) for resource, text in items}
 

@@ -17,6 +17,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from tessera.core.cache import cache_short
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
@@ -46,6 +47,7 @@ _PER_PROFILE: Final = re.compile(rf"{re.escape(MIG_PREFIX)}[a-z0-9.+-]+\.(count|
 
 _MOST_CARDS: Final = 1024  # of one node: labels are written by people too
 _MOST_DEVICES: Final = 99_999
+_NUMBER: Final = 50  # characters that a count is as long as
 _MOST_REASON: Final = 1000  # characters: it is copied into other annotations
 _MOST_MIB: Final = 1 << 24  # 16 TiB on one card
 _STRATEGIES: Final = {strategy.value: strategy for strategy in Strategy}
@@ -69,6 +71,13 @@ class GpuNode:
     offered: Counts = ()  # GPUs and MIG devices that the node has, healthy or not; shares only where it is not known of how many
     by_mig_manager: bool = False  # NVIDIA's mig-manager cuts the cards, not who reads the annotation
     in_use: str | None = None  # which devices pods hold, as Tessera's device plugin writes it
+
+    @property
+    def length(self) -> int:
+        """About how many characters its texts have: its labels and annotations may be enormous."""
+        texts = (self.label, self.layout, self.mapping, self.state, self.reason, self.config, self.in_use)
+        counted = (*self.labelled, *self.offered)
+        return sum(len(text) for text in texts if text) + sum(_NUMBER + len(name) for name, _ in counted)
 
     @property
     def is_changing(self) -> bool:
@@ -213,7 +222,7 @@ def present_layout(node: GpuNode) -> NodeLayout | None:
     )
 
 
-@lru_cache(maxsize=1024)
+@cache_short(1024, 64, lambda _, devices: len(devices))
 def _mapped_card(product: Product, devices: tuple[tuple[int, int], ...]) -> CardLayout:
     # of two names with one id (7g.79gb and 7g.80gb of an A100) the larger one is the usual: pods ask for that
     profiles = {shape.profile_id: shape.profile for shape in product.shapes}

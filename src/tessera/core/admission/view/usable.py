@@ -21,6 +21,7 @@ from tessera.core.mig.profile import MigProfile
 
 UNLIMITED: Final = 2**63 - 1  # what a node has of a type that the autoscaler can bring
 COMING: Final = 1  # the bit of a node that the autoscaler can bring; no node that is there has it
+_MOST_REMEMBERED: Final = 64  # resources that nodes offer together
 _BLOCKS: Final = 64  # of one column: as much memory as so many rows, at most
 Key = TypeVar("Key")
 
@@ -239,7 +240,9 @@ class Usable:
     @property
     def profiles(self) -> list[MigProfile]:
         """The profiles among them, smallest first."""
-        return _profiles(tuple(self.most))
+        resources = tuple(self.most)
+        # a node's credentials can state thousands of resources, and others each time
+        return (_profiles if len(resources) <= _MOST_REMEMBERED else _profiles.__wrapped__)(resources)
 
     def from_plugin(self, resource: str) -> bool:
         """Whether some node has it allocatable: a device plugin serves it there, or the autoscaler can bring it."""
