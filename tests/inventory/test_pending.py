@@ -1,6 +1,7 @@
 """What pods wait for, with devices of DRA among those that are there."""
 
 from tessera.core.dra.slices import DRIVER as OURS
+from tessera.core.mig.profile import MigProfile
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.kube.object_files import objects_in_documents
 from tests.build import MIG, bridged, claim_document
@@ -105,3 +106,14 @@ def test_cards_that_are_cut_on_demand_take_no_layout():
     assert found.skipped == [
         "node gpu-0: skipped: its cards are cut for claims on demand, so they take no layout"
     ]
+
+
+def test_fault_70_a_pod_that_asks_for_more_than_is_counted_wants_nothing():
+    """No card is cut for a pod with thousands of resources; pods besides it are planned for as ever."""
+    large = pod("large", "", RESOURCE)
+    amounts = large["spec"]["containers"][0]["resources"]
+    invented = {f"ex.io/invented-{number}": "1" for number in range(2000)}
+    amounts["limits"] = amounts["requests"] = {**amounts["requests"], **invented}
+    one = pending(large)
+    assert [group.names for group, _ in one.waiting.to_plan] == [("default/waits",)]
+    assert dict(one.demand.waiting) == {MigProfile.of_resource(RESOURCE): 1}

@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.resources import is_extended
+from tessera.core.text import shortened
 from tessera.diagnosis.layouts.rollouts import Rollout, rollout_on
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.protocol.kubernetes.pod import PodMetadata, decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
+
+_LONGEST_OWNER: Final = 320  # characters; a pod's author can write any
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +70,5 @@ def read_pod(raw: bytes) -> DashboardPod:
 
 def _owner(metadata: PodMetadata) -> str:
     if (controller := metadata.controller) is not None:
-        return f"{controller.kind} {controller.name}"
+        return shortened(f"{controller.kind} {controller.name}", _LONGEST_OWNER)
     return f"{metadata.generate_name}*" if metadata.generate_name else metadata.name

@@ -248,6 +248,8 @@ def free_metrics(view: LiveView | FileView) -> Iterable[Family]:
     yield labelled("gpu_webhook_free_view_unbound_pods", "gauge", text, ["state"], unbound)
     text = "Of these, pods that what is free on some node is kept for."
     yield gauge("gpu_webhook_free_view_rooms", text, rooms)
+    text = "Pods that ask for more than is kept of one pod: nothing that is free is kept for them."
+    yield gauge("gpu_webhook_free_view_partial_pods", text, free.partial if free else 0)
 
 
 def controller_metrics(offers: Offers, policy: Policy) -> Iterable[Family]:

@@ -1,9 +1,12 @@
 """What is read of a pod that waits."""
 
+import json
+
 import pytest
 
+from tessera.diagnosis.patience.objects import PendingPod
 from tessera.kube.watch.resource import Key
-from tests.controller.patience.objects import MIG_2G, UNSCHEDULABLE, owned, pending
+from tests.controller.patience.objects import MIG_2G, UNSCHEDULABLE, document, owned, pending
 
 GATED = {**UNSCHEDULABLE, "reason": "SchedulingGated"}
 
@@ -28,6 +31,37 @@ def test_a_pod_that_waits():
 def test_only_the_scheduler_says_that_a_pod_is_unschedulable(status, waits):
     """A pod that it has not looked at, or that has gates, does not wait yet."""
     assert (pending(status=status).since is not None) is waits
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "resources"),
+    [
+        ({}, {}, {f"ex.io/invented-{number}": "1" for number in range(9000)}),
+        ({}, {}, {f"ex.io/invented-{number}": "1" for number in range(60)}),
+        ({}, {"tolerations": [{"key": f"key-{number}"} for number in range(190)] * 10}, {}),
+        ({}, {"schedulerName": "x" * 200_000}, {}),
+        ({"annotations": {f"ex.io/{number}": "x" * 4000 for number in range(60)}}, {}, {}),
+    ],
+)
+def test_fault_70_a_pod_that_is_too_large_is_left_alone(metadata, spec, resources):
+    """Little of it is kept, and no decision is made by it; what its patience is stays known."""
+    annotations = {**metadata.get("annotations", {}), "gpu-webhook.k8s.io/patience": "1m"}
+    large = document(metadata={**metadata, "annotations": annotations}, spec=spec)
+    large["spec"]["containers"][0]["resources"]["limits"] |= resources
+    pod = PendingPod.read(json.dumps(large).encode())
+    assert pod.left_alone == "large"
+    assert pod.gpus == {}
+    assert pod.pod is not None
+    assert pod.pod.annotations == {"gpu-webhook.k8s.io/patience": "1m"}
+    assert (pod.pod.containers, pod.pod.tolerations, pod.pod.scheduler) == ((), (), "")
+
+
+def test_an_owner_has_a_short_name():
+    """An owner reference may say anything: as much is kept of it as a name has."""
+    owner = {**owned("x"), "uid": "u" * 100_000, "name": "n" * 100_000}
+    pod = pending(metadata={"ownerReferences": [owner]})
+    assert pod.owner is not None
+    assert (len(pod.owner.uid), len(pod.owner.name)) == (253, 253)
 
 
 def test_pods_without_gpus_are_not_read():

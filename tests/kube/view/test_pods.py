@@ -66,6 +66,32 @@ async def test_pods_take_and_give_back():
             await until(lambda: free(view) == 0)
 
 
+async def test_fault_70_a_resource_that_comes_later_counts():
+    """A pod with thousands of resources takes what a node states only now: pods are listed again, and once."""
+    invented = {f"nvidia.com/mig-1g.{number}gb": 1 for number in range(1000, 3000)}
+    unknown = "nvidia.com/mig-5g.77gb"  # of a card that is not known
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("a", 4))
+        for number in range(2):
+            large = pod(f"x{number}", "Running", nodeName="ab"[number])
+            large["spec"]["containers"][0]["resources"]["limits"] |= {**invented, unknown: "2"}
+            server.store.create(PODS, large)
+        async with live(server) as view:
+            view.follow_pods()
+            await view.synced()
+            await until(lambda: view.offers.free.partial == 2)
+            assert free(view) == 3
+            before = asked_for_pods(server)
+            later = node("b", 4)
+            later["status"]["allocatable"] |= {unknown: "3"}
+            server.store.create(NODES, later)
+            await until(lambda: view.offers.now().anywhere().get(unknown) == 1)
+            assert asked_for_pods(server) == before + 1
+            server.store.delete(PODS, "x1", "default")
+            await until(lambda: view.offers.now().anywhere().get(unknown) == 3)
+            assert view.offers.free.partial == 1
+
+
 async def test_who_does_not_ask_for_it_reads_no_pods():
     """Nobody knows what is free, and no pod is read; it can be switched on and off while the view is used."""
     async with await MisbehavingApiServer().start() as server:

@@ -1,6 +1,8 @@
 """Pods as the view of what is free reads them."""
 
+import gc
 import json
+import tracemalloc
 
 import pytest
 
@@ -174,3 +176,90 @@ def test_a_pod_that_cannot_be_read():
     broken = pod({"requests": {"cpu": "many"}}, nodeName="a")
     with pytest.raises(InvalidObject, match=r"^pod team/p: spec.containers\[0\].resources.requests\[cpu\]"):
         read(broken)
+
+
+INVENTED: dict[str, str] = {f"ex.io/invented-{number}": "1" for number in range(9000)}
+
+
+def test_fault_70_a_bound_pod_with_invented_resources_takes_what_matters():
+    """Its slices, cpu and memory count, and all that nodes state; of what it invents a few resources are kept."""
+    resources = {**INVENTED, MIG + "1g.10gb": "2", "cpu": "4", "memory": "1Gi", "rdma/hca": "3"}
+    document = json.dumps(pod({"limits": resources}, nodeName="a")).encode()
+    _, viewed = read_viewed_pod(document, frozenset({"rdma/hca"}))
+    assert isinstance(viewed, BoundPod)
+    assert viewed.is_partial
+    taken = dict(viewed.usage)
+    assert taken[MIG + "1g.10gb"] == 2 * ONE
+    assert (taken["cpu"], taken["memory"], taken["rdma/hca"], taken["pods"]) == (
+        4 * ONE,
+        2**30 * ONE,
+        3 * ONE,
+        ONE,
+    )
+    assert len(taken) < 40
+    assert viewed.origin is not None
+    assert viewed.usage[0][0] == MIG + "1g.10gb", "GPUs come first"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pod({"limits": {**INVENTED, MIG + "1g.10gb": "1"}}),
+        pod(nodeSelector={f"key-{number}": "value" for number in range(8000)}),
+        pod(tolerations=[{"key": f"key-{number}", "operator": "Exists"} for number in range(8000)]),
+    ],
+)
+def test_fault_70_a_waiting_pod_beyond_the_bounds_gets_no_room(document):
+    """It is followed, little of it is kept, and nothing that is free is kept for it."""
+    viewed = read(document)
+    assert isinstance(viewed, WaitingPod)
+    assert (viewed.held, viewed.is_partial) == (True, True)
+    assert len(viewed.usage) < 40
+    assert viewed.shape.placement.node_selector == {}
+    assert viewed.shape.placement.tolerations == ()
+
+
+def preferring(number):
+    words = [f"value-{number}-{at}" for at in range(14_000)]
+    preference = {"matchExpressions": [{"key": "zone", "operator": "In", "values": words}]}
+    preferred = [{"weight": 1, "preference": preference}]
+    return pod(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
+
+
+def test_what_a_pod_prefers_is_not_kept():
+    """Only what it requires decides where it may go, so it has room as any other."""
+    viewed = read(preferring(0))
+    assert isinstance(viewed, WaitingPod)
+    assert (viewed.held, viewed.shape.placement.required_terms) == (False, None)
+
+
+def test_fault_70_large_pods_do_not_fill_the_caches():
+    """Pods with a quarter of a megabyte each, in whatever they have most of: a few hundred bytes stay of each when they are gone."""
+
+    def large(number):
+        words = [f"ex.io/value-{number}-{at}" for at in range(4000)]
+        return [
+            pod({"limits": {**dict.fromkeys(words, "1"), MIG + "1g.10gb": "1"}}),
+            preferring(number),
+            pod(tolerations=[{"key": word, "operator": "Exists"} for word in words]),
+            pod(
+                metadata={
+                    "ownerReferences": [
+                        {"kind": "ReplicaSet", "name": "web", "uid": "".join(words), "controller": True}
+                    ]
+                }
+            ),
+            pod(nodeName="a", overhead=dict.fromkeys(words, "1")),
+        ]
+
+    documents = [[json.dumps(one).encode() for one in large(number)] for number in range(21)]
+    for raw in documents.pop():
+        read_viewed_pod(raw)
+    tracemalloc.start()
+    for some in documents:
+        for raw in some:
+            read_viewed_pod(raw)
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100 * 8192

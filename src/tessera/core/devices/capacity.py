@@ -6,10 +6,11 @@ and takes the old one out before the new one goes in.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
+from tessera.core.devices.followed import UNCOUNTED, is_small_place, kept_resources
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import ENDED, NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
@@ -17,11 +18,13 @@ from tessera.core.kubernetes.resources import PODS, is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import Alternatives, read
 from tessera.core.requests.asking import alternatives_of, asked, asked_before_fallback
-from tessera.core.requests.record import RECORD_ANNOTATION
+from tessera.core.requests.record import RECORD_ANNOTATION, record_with
 
 _T = TypeVar("_T")
 
 _ONE: Final = Quantity(Fraction(1))
+ANYWHERE: Final = Pod()
+_LONGEST_RECORD: Final = 1024  # characters that are kept as they are
 POD: Final = 8  # letters of a pod's UID that distinguish it from the others of its node
 
 
@@ -43,6 +46,22 @@ class PodUse:
     uid: str = ""
     priority: int = 0  # read where `where` is
     gated: bool = False  # it has scheduling gates: it waits for something else first
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it waits, and asks for more than is counted here: then the scheduler alone knows where it may go."""
+        return UNCOUNTED in self.amounts
+
+    def bounded(self) -> "PodUse":
+        """What is kept of it: all, or without resources that may be invented, and without where it may go."""
+        is_small, kept = self.where is None or is_small_place(self.where), kept_resources(self.amounts)
+        if is_small and len(kept) == len(self.amounts):
+            return self
+        amounts = {name: self.amounts[name] for name in kept}
+        if not self.node:
+            amounts[UNCOUNTED] = _ONE
+        asked = {name: self.asked[name] for name in kept_resources(self.asked)}
+        return replace(self, amounts=amounts, asked=asked, where=self.where if is_small else ANYWHERE)
 
     @property
     def missed(self) -> dict[MigProfile, int]:
@@ -88,11 +107,16 @@ def pod_use(
         kept(amounts),
         ending=deleted,
         created=created,
-        record=pod.annotations.get(RECORD_ANNOTATION, ""),
+        record=_kept_record(pod.annotations.get(RECORD_ANNOTATION, "")),
         asked=kept(first) if first else NOTHING,  # one for all: there are tens of thousands
         claim=str(claim) if claim else "",
         uid=uid,
     )
+
+
+def _kept_record(record: str) -> str:
+    """A record; of one that no decision has written, as much as is read."""
+    return record if len(record) <= _LONGEST_RECORD else record_with(record, ())
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
@@ -155,7 +179,8 @@ class Capacity(dict[str, Node]):
         self._taken: dict[str, dict[str, Quantity]] = {}  # by node; empty: of pods that no node has
         # by node and GPU resource: how many each pod holds
         self._holders: dict[tuple[str, str], dict[str, int]] = {}
-        self._editions: dict[str, int] = {}  # by node: how often what pods use there has changed
+        self._editions: dict[str, int] = {}  # by node that pods use: the change of it that was last
+        self._changes = 0
         # by node, of what DRA serves there: whichever way a pod asked, a claim holds the device
         self.claimed: Mapping[str, Mapping[str, int]] = {}
 
@@ -167,7 +192,7 @@ class Capacity(dict[str, Node]):
         return self._editions.get(node, 0)
 
     def add(self, use: PodUse) -> None:
-        self._editions[use.node] = self._editions.get(use.node, 0) + 1
+        self._touch(use.node)
         taken = self._taken.setdefault(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) + amount
@@ -175,7 +200,7 @@ class Capacity(dict[str, Node]):
                 self._holders.setdefault((use.node, resource), {})[use.uid[:POD]] = int(amount.value)
 
     def remove(self, use: PodUse) -> None:
-        self._editions[use.node] = self._editions.get(use.node, 0) + 1
+        self._touch(use.node)
         taken = self._taken.get(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) - amount
@@ -185,14 +210,21 @@ class Capacity(dict[str, Node]):
                 del taken[resource]
         if not taken:
             self._taken.pop(use.node, None)
+            if use.node not in self:  # a pod can name a node that never was
+                del self._editions[use.node]
+
+    def _touch(self, node: str) -> None:
+        self._changes += 1
+        self._editions[node] = self._changes
 
     def holders(self, node: str, resource: str) -> Mapping[str, int]:
         """How many of a GPU resource each pod of a node holds; pods by the first letters of their UIDs."""
         return self._holders.get((node, resource), {})
 
     def forget_pods(self) -> None:
-        for node in self._taken:
-            self._editions[node] += 1
+        self._editions = {node: edition for node, edition in self._editions.items() if node in self}
+        for node in self._editions:
+            self._touch(node)
         self._taken.clear()
         self._holders.clear()
 

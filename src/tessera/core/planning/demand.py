@@ -25,8 +25,8 @@ class RejectedPods:
 
     @property
     def devices(self) -> int:
-        """The MIG devices that each asks for."""
-        return sum(profiles_of(self.use.asked or self.use.amounts).values())
+        """The MIG devices that each asks for; none where it asks for more than is counted."""
+        return 0 if self.use.is_partial else sum(profiles_of(self.use.asked or self.use.amounts).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,13 @@ def demand_of(uses: Iterable[PodUse], since: str, rejected: Sequence[RejectedPod
 def wanting(uses: Iterable[PodUse], since: str, rejected: Iterable[RejectedPods] = ()) -> list[PodUse]:
     """Pods that wait, and those made since then that run with less than they asked for, oldest first; last those rejected.
 
+    Pods that ask for more than is counted of one pod want nothing that is known.
     Where a namespace has more of the second than count, the others count with what they ask for now; of the last, they do not.
     """
     counted: Counter[str] = Counter()
     found = []
     for use in sorted(uses, key=lambda one: (one.created, one.namespace, one.name)):
-        if use.node and (use.ending or use.created < since or not use.asked):
+        if use.is_partial or (use.node and (use.ending or use.created < since or not use.asked)):
             continue
         missed = sum(use.missed.values())
         if missed:

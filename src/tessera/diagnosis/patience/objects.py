@@ -1,9 +1,13 @@
 """Pods that wait for a node, as patience looks at them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from tessera.core.admission import limits
+from tessera.core.admission.limits import BeyondLimits
+from tessera.core.admission.policy import PATIENCE_ANNOTATION
+from tessera.core.devices.followed import is_small_place, kept_resources
 from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.mark import Mark, mark_of
@@ -14,6 +18,10 @@ from tessera.protocol.kubernetes.objects import OwnerReference, decode_named
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 
 _GPUS: Final = b"nvidia.com/"
+_LONGEST_TEXT: Final = 8 * 1024  # characters of an annotation: what the webhook writes is not longer
+_LONGEST_NAME: Final = 253  # characters of an object's name; an owner reference may say anything
+_MOST_TEXT: Final = 64 * 1024  # bytes of containers and annotations that are kept of one pod
+_EACH: Final = 100  # bytes of an amount or a text, besides its characters
 
 # Those who place pods together, by the domains of the labels and annotations that their pods have; a pod of theirs that comes again alone may
 # cost all others their places. Ray, Spark and others own their pods themselves: their kind is not among `REMAKERS`.
@@ -97,6 +105,13 @@ class PendingPod:
         one = decoded or decode_pod(raw)
         metadata, status, scheduled = one.metadata, one.status, one.status.condition("PodScheduled")
         pod = pod_of(one)
+        left_alone = _left_alone(one, pod)
+        if any(len(text) > _LONGEST_TEXT for text in pod.annotations.values()):
+            pod = replace(pod, annotations=_short_ones(pod.annotations))
+        if not _is_small(pod):
+            left_alone = "large"
+            asked = {name: text for name, text in pod.annotations.items() if name == PATIENCE_ANNOTATION}
+            pod = Pod(namespace=pod.namespace, name=pod.name, annotations=asked)
         return cls(
             Key(metadata.namespace, metadata.name),
             metadata.uid,
@@ -105,7 +120,7 @@ class PendingPod:
             metadata.created or 0.0,
             scheduled.since if scheduled.is_unschedulable else None,
             _owner(metadata.controller),
-            _left_alone(one, pod),
+            left_alone,
             tuple((each.type, each.status) for each in status.conditions or ()),
             pod,
         )
@@ -115,7 +130,26 @@ def _owner(found: OwnerReference | None) -> Owner | None:
     if found is None:
         return None
     group, slash, _ = found.api_version.partition("/")
-    return Owner(group if slash else "", found.kind, found.name, found.uid)
+    texts = (group if slash else "", found.kind, found.name, found.uid)
+    return Owner(*(text[:_LONGEST_NAME] for text in texts))
+
+
+def _short_ones(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations that decisions may read: none of those is longer."""
+    return {name: text for name, text in annotations.items() if len(text) <= _LONGEST_TEXT}
+
+
+def _is_small(pod: Pod) -> bool:
+    """Whether all that decisions read of a pod is kept. Its author can write a megabyte, and thousands wait."""
+    try:
+        limits.check(pod)
+    except BeyondLimits:
+        return False
+    sections = [part for one in pod.all_containers() for part in (one.requests, one.limits)]
+    resources = set().union(*sections, pod.pod_requests, pod.pod_limits, pod.overhead)
+    texts = (*pod.annotations, *pod.annotations.values(), *pod.claims, pod.scheduler)
+    size = sum(map(len, texts)) + _EACH * (len(texts) + len(sections) + sum(map(len, sections)))
+    return size <= _MOST_TEXT and len(kept_resources(resources)) == len(resources) and is_small_place(pod)
 
 
 def _left_alone(one: PodIn, pod: Pod) -> str:

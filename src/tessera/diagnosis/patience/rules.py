@@ -25,6 +25,7 @@ WORDS: Final[Mapping[str, str]] = {
     "claim": "its request became a claim, and the scheduler chooses itself",
     "kueue": "Kueue counts what it asks for",
     "gang": "it belongs to a group of pods that are placed together",
+    "large": "it asks for more different things than are kept of one pod",
     "bare": "no controller makes it again",
     "owner": "its controller may take the end of a pod for a failure",
     "exempt": "the webhook leaves it alone",

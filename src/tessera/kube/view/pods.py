@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from tessera.core.admission.view.free import FreeIndex
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import ViewedPod
+from tessera.core.devices.followed import MOST_STATED
 from tessera.kube.clock import Clock
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key
@@ -18,6 +20,7 @@ from tessera.protocol.admission.viewed_pod import read_viewed_pod
 
 _log: Final = logging.getLogger("tessera.kube")
 _PODS: Final = replace(UNFINISHED_PODS, optional=True)
+_LIST_AGAIN: Final = 60.0  # seconds at least between two lists for pods that are followed in part
 
 _Read = tuple[str, ViewedPod | None]
 
@@ -31,7 +34,10 @@ class PodFollower:
         self._offers = offers
         self._clock = clock
         self._transient = transient
-        entry = TableEntry(read_viewed_pod, self._put, self._delete, replace=self._replace)
+        self._stated = frozenset[str]()  # what nodes state, by which pods are read
+        self._is_outdated = False  # whether pods were listed before nodes stated some of it
+        self._listed_again = -_LIST_AGAIN
+        entry = TableEntry(self._read, self._put, self._delete, replace=self._replace)
         self.table: Table = {_PODS: entry}
         follower.add(self.table)
 
@@ -43,9 +49,10 @@ class PodFollower:
         return "pods not listed yet" if self._follower.missing(self.table) else None
 
     def expire(self) -> None:
-        """Let go what was kept for a while."""
+        """Let go what was kept for a while; list the pods again where more of some pod counts than when it was read."""
         if self._offers.free is not None:
             self._offers.free.expire(self._clock.now())
+            self._follow_stated(self._offers.free)
 
     def stop(self) -> None:
         """From now on it is not known what is free."""
@@ -59,6 +66,22 @@ class PodFollower:
             self._transient = transient
             if free is not None:
                 self._offers.follow_pods(transient).replace_pods(free.pods.items(), self._clock.now())
+
+    def _follow_stated(self, free: FreeIndex) -> None:
+        """Read pods by the resources that nodes state now."""
+        stated, now = self._offers.stated(), self._clock.now()
+        if not stated <= self._stated:
+            together = stated | self._stated
+            self._stated = together if len(together) <= MOST_STATED else stated
+            self._is_outdated = True
+        if self._is_outdated and now >= self._listed_again + _LIST_AGAIN:
+            self._is_outdated = False
+            if free.partial:
+                self._listed_again = now
+                self._follower.relist(_PODS)
+
+    def _read(self, raw: bytes) -> _Read:
+        return read_viewed_pod(raw, self._stated)
 
     def _replace(self, pods: Iterable[_Read]) -> None:
         if absent := self._follower.absent(_PODS):

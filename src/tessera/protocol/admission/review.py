@@ -83,9 +83,6 @@ _NO_META: Final = LeanMetadata()
 _NO_SPEC: Final = LeanSpec()
 
 
-_MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
-
-
 class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     """A review's request; `pod` is None when there is no new pod to decide about.
 
@@ -128,11 +125,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
 
     def owner(self) -> OwnerReference | None:
         """The controller that makes the pod, or else its first owner; None where it has none that can be read."""
-        raw = ((self.pod and self.pod.metadata) or _NO_META).owner_references
-        if memoryview(raw).nbytes > _MOST_OWNERS:
-            return None
         try:
-            return owner_of(raw)
+            return owner_of(((self.pod and self.pod.metadata) or _NO_META).owner_references)
         except InvalidInput:  # the API server will say what is wrong with it
             return None
 
@@ -141,9 +135,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
         from tessera.protocol.admission.viewed_pod import origin_of  # only where it is known what is free
 
         metadata = (self.pod and self.pod.metadata) or _NO_META
-        raw = bytes(metadata.owner_references)
         name = metadata.generate_name or metadata.name or ""
-        return origin_of(self.namespace, raw if len(raw) <= _MOST_OWNERS else b"", name)
+        return origin_of(self.namespace, bytes(metadata.owner_references), name)
 
     def read(self) -> Pod:
         pod = self.pod or LeanPod()

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tessera.protocol.kubernetes.pod import PodIn
 
 
+_MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
+
+
 class ContainerIn(Part):
     """A container; its resources unread."""
 
@@ -196,7 +199,9 @@ def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
 
 
 def owner_of(raw: msgspec.Raw) -> OwnerReference | None:
-    """The controller that makes a pod, or else its first owner; None where it has none."""
+    """The controller that makes a pod, or else its first owner; None where it has none, or too many to be read."""
+    if memoryview(raw).nbytes > _MOST_OWNERS:
+        return None
     owners = _owners_of(raw, "metadata.ownerReferences")
     return next((one for one in owners if one.controller), owners[0] if owners else None)
 

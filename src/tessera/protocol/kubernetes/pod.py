@@ -181,7 +181,7 @@ def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
 
 
 def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None = None) -> PodUse:
-    """What a pod uses of the resources to keep; `where` says of which pods to read where they may go."""
+    """What a pod uses of the resources to keep, in a bounded number of bytes; `where` says of which pods to read where they may go."""
     metadata, status = one.metadata, one.status
     try:
         pod = pod_in_effect(one, keep)
@@ -190,11 +190,11 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
     deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
     use = pod_use(pod, status.phase, deleted=deleted, created=created, uid=metadata.uid, keep=keep)
     if where is None or not where(use):
-        return use
+        return use.bounded()
     spec = one.spec
     return replace(
         use, where=spec.placement(), priority=spec.priority or 0, gated=bool(spec.scheduling_gates)
-    )
+    ).bounded()
 
 
 def pod_in_effect(one: PodIn, keep: Keep | None = None) -> Pod:

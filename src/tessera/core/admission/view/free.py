@@ -42,6 +42,7 @@ class FreeIndex:
         self._nodes = FreeNodes(transient)
         self._rooms = Rooms(self._nodes, self._where)
         self.pods: dict[str, ViewedPod] = {}
+        self.partial = 0  # how many of them have more than is counted
         self._reserved: dict[_Admitted, list[str]] = {}  # the rooms of pods just admitted, oldest first
         self._until: dict[str, tuple[float, _Admitted]] = {}  # until when, oldest first
         self._unseen: dict[str, Counter[str]] = {}  # their GPUs, by namespace
@@ -145,6 +146,7 @@ class FreeIndex:
         if before is not None:
             self._forget(key, before)
         self.pods[key] = pod
+        self.partial += pod.is_partial
         if isinstance(pod, BoundPod):
             self._nodes.bind(pod.node, pod.usage)
             if pod.node in self._nodes:
@@ -169,6 +171,7 @@ class FreeIndex:
                     self.put_pod(key, pod, now)
 
     def _forget(self, key: str, pod: ViewedPod) -> None:
+        self.partial -= pod.is_partial
         if isinstance(pod, BoundPod):
             self._nodes.unbind(pod.node, pod.usage)
         else:

@@ -5,10 +5,12 @@ A node that comes, changes or goes touches its own rows of the columns.
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tessera.core.admission.view.usable import COMING, move_columns
 from tessera.core.admission.view.view import ClusterView, nanos
+from tessera.core.devices.followed import MOST_STATED
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import NO_OFFER, Namespace, Node, Offer, is_other, others
 from tessera.core.kubernetes.quota import Quota
@@ -134,6 +136,10 @@ class Offers(ClusterView):
         for column in (*self._others.values(), *self.columns.counts.values(), self.columns.sums):
             column.put_together()
             yield
+
+    def stated(self) -> frozenset[str]:
+        """The resources that nodes with GPUs state, of any kind."""
+        return frozenset(islice((*self.columns.counts, *self._others), MOST_STATED))
 
     @property
     def label_bytes(self) -> int:

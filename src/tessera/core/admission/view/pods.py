@@ -3,12 +3,17 @@
 There may be a hundred thousand of them: what pods have in common is made once by who reads them.
 """
 
+from collections.abc import Collection
+from typing import Final
+
 from tessera.core.admission.view.view import nanos
+from tessera.core.devices.followed import UNCOUNTED, kept_resources
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import PODS, is_any_gpu
 from tessera.core.values import value
 
 Usage = tuple[tuple[str, int], ...]  # resource and billionths of it, never zero; GPU resources first
+_MORE: Final = (UNCOUNTED, 10**9)  # of a pod that is followed in part
 
 
 @value
@@ -60,6 +65,11 @@ class BoundPod:
     usage: Usage
     origin: Origin | None = None  # None: it asks for no GPU
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether it takes more than is counted here."""
+        return is_partial(self.usage)
+
 
 @value
 class WaitingPod:
@@ -70,11 +80,18 @@ class WaitingPod:
     priority: int = 0
     created: float = 0.0  # Unix time
     verdict: str = ""  # the scheduler's words, if it called the pod unschedulable
-    held: bool = False  # the scheduler does not look at it: it has gates, or another scheduler's name
+    # No room is kept for it: the scheduler does not look at it, since it has gates or another scheduler's name, or it asks for more
+    # than is counted.
+    held: bool = False
 
     @property
     def usage(self) -> Usage:
         return self.shape.usage
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it asks for more than is counted here: then the scheduler alone knows where it may go."""
+        return is_partial(self.shape.usage)
 
 
 ViewedPod = BoundPod | WaitingPod
@@ -89,6 +106,24 @@ def ordered(amounts: dict[str, int]) -> Usage:
     """The usage of a pod that needs these amounts."""
     every = sorted((not is_any_gpu(name), name, amount) for name, amount in amounts.items() if amount > 0)
     return (*((name, amount) for _, name, amount in every), (PODS, 10**9))
+
+
+def bounded(usage: Usage, stated: Collection[str]) -> Usage:
+    """What is kept of a pod's usage; `stated` is what nodes state."""
+    kept = frozenset(kept_resources([resource for resource, _ in usage], stated))
+    return (
+        usage if len(kept) == len(usage) else without_place(tuple([one for one in usage if one[0] in kept]))
+    )
+
+
+def without_place(usage: Usage) -> Usage:
+    """The same usage of a pod that asks for more than is counted."""
+    return usage if is_partial(usage) else (*usage[:-1], _MORE, usage[-1])
+
+
+def is_partial(usage: Usage) -> bool:
+    """Whether a pod asks for more than is counted."""
+    return _MORE in usage
 
 
 def gpus_of(usage: Usage) -> Usage:
