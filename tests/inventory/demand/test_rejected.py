@@ -1,13 +1,18 @@
 """What was asked for and rejected: whose pods, how many, and what else the same events say."""
 
+import gc
+import json
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from tessera.core.planning.demand import MOST_MISSED
+from tessera.inventory.demand.rejected import RejectedFiles
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
+from tessera.kube.watch.resource import FAILED_CREATES
 from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG, pod_document
@@ -231,3 +236,60 @@ def test_rejected_workloads_that_ask_for_the_same_are_one_group():
     one = pending(*documents, *(event("StatefulSet", f"s{n}") for n in range(800)))
     assert len(one.waiting.hopeless) == 1
     assert one.demand.rejected == one.demand.all
+
+
+def test_fault_71_events_are_reduced_while_they_are_read():
+    """Of Events of a megabyte nothing stays but whose they are, when they were reported, and whether they are about GPUs."""
+    entry = RejectedFiles().table()[FAILED_CREATES]
+    documents = (
+        json.dumps(
+            event("ReplicaSet", f"{'x' * (number % 2) * 10_000}{number % 50}", f"{DENIED} {'.' * 10**6}")
+        )
+        for number in range(100)
+    )
+    entry.put(entry.decode(next(documents).encode()))
+    tracemalloc.start()
+    for document in documents:
+        entry.put(entry.decode(document.encode()))
+    del document
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 64 * 1024
+
+
+def test_fault_71_one_namespace_has_a_thousand_workloads_that_count():
+    """What another namespace asks for counts, however many Events one makes before."""
+    files = RejectedFiles()
+    table = files.table()
+    flood = [event("ReplicaSet", f"none-{number}") for number in range(1500)]
+    flood += [event("ReplicaSet", "honest") | {"metadata": {"namespace": "other"}}]
+    flood[-1]["involvedObject"]["namespace"] = "other"
+    for one in flood:
+        table[FAILED_CREATES].put(table[FAILED_CREATES].decode(json.dumps(one).encode()))
+    honest = workload("ReplicaSet", "honest", replicas=1)
+    honest["metadata"]["namespace"] = "other"
+    for document in (
+        honest,
+        *(workload("ReplicaSet", f"none-{n}", replicas=1) for n in (0, 999, 1000, 1499)),
+    ):
+        (entry,) = (one for kind, one in table.items() if kind.kind == "ReplicaSet")
+        entry.put(entry.decode(json.dumps(document).encode()))
+    assert [one.use.name for one in files.rejected()] == [
+        "replicaset/honest",
+        "replicaset/none-0",
+        "replicaset/none-999",
+    ]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_newest_event_counts(backwards):
+    """In whatever order Events come, the last word of a controller holds."""
+    told = [
+        event("ReplicaSet", "web-1", QUOTA, at="2026-11-16T09:01:00Z", number=1),
+        event("ReplicaSet", "web-1", DENIED, at="2026-11-16T09:02:00Z", number=2),
+        event("ReplicaSet", "web-2", DENIED, at="2026-11-16T09:01:00Z", number=3),
+        event("ReplicaSet", "web-2", QUOTA, at="2026-11-16T09:02:00Z", number=4),
+    ]
+    workloads = [workload("ReplicaSet", name, replicas=2) for name in ("web-1", "web-2")]
+    assert found(*workloads, *(told[::-1] if backwards else told)) == {"team/replicaset/web-1": 2}

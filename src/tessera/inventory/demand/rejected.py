@@ -5,7 +5,8 @@ rejected, and why. Then only those kinds are read, in those namespaces. Objects 
 Pods that are rejected for another reason, such as a quota or another webhook, are no demand for a layout.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -18,12 +19,12 @@ from tessera.kube.watch.resource import FAILED_CREATES, Resource
 from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.kubernetes.controllers import (
     FAILED_CREATE,
+    RECENT,
     EventIn,
     Workload,
     decode_event,
     decode_workload,
     denial_in,
-    latest_refusal,
 )
 from tessera.protocol.kubernetes.pod import decode_maker, pod_use_of
 
@@ -35,6 +36,9 @@ T = TypeVar("T")
 # Whose pods are counted. A Deployment's are its ReplicaSet's; those of a DaemonSet are bound to nodes, and never rejected.
 _KINDS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "Job"})
 _DEPLOYMENT: Final = "Deployment"
+_MOST_WORKLOADS: Final = 1000  # of a namespace: as many as devices of it count (`MOST_MISSED`)
+_LONGEST_NAME: Final = 253  # characters; an Event and an owner reference may name anything
+_LONGEST_UID: Final = 64
 
 
 class Who(NamedTuple):
@@ -54,7 +58,9 @@ class RejectedWorkloads:
 
     async def read(self, client: "Client", clock: Clock = SYSTEM_CLOCK) -> None:
         """Ask an API server. What may not be read is told; the rest counts."""
-        from tessera.kube.watch.listing import list_all
+        from tessera.kube.watch.listing import list_all, list_once
+
+        refusals = _Refusals()
 
         async def listed(resource: Resource, read: Callable[[bytes], T]) -> list[T]:
             try:
@@ -66,8 +72,15 @@ class RejectedWorkloads:
                 return []
 
         self.unseen = ""
-        told = _latest(await listed(FAILED_CREATES, decode_event), clock.wall())
-        asked = {(who.kind, who.namespace) for who, why in told.items() if _is_demand(why.last.message)}
+        try:
+            await list_once(client, {FAILED_CREATES: refusals.entry()}, odd={})
+        except ApiError as error:
+            if not error.is_absent:
+                raise
+            self.unseen = str(error)
+            refusals.clear()
+        told = refusals.recent(clock.wall())
+        asked = {(who.kind, who.namespace) for who, why in told.items() if why.is_demand}
         found = [
             one
             for kind, namespace in sorted(asked)
@@ -80,7 +93,7 @@ class RejectedFiles:
     """The same from objects in files, each of which counts once."""
 
     def __init__(self) -> None:
-        self._events: list[EventIn] = []
+        self._refusals = _Refusals()
         self._workloads: dict[Who, tuple[Workload, bytes]] = {}
 
     def table(self) -> Table:
@@ -91,12 +104,12 @@ class RejectedFiles:
             )
             for kind in (*_KINDS, _DEPLOYMENT)
         }
-        return {FAILED_CREATES: TableEntry(decode_event, self._events.append), **workloads}
+        return {FAILED_CREATES: self._refusals.entry(), **workloads}
 
     def rejected(self) -> Iterator[RejectedPods]:
         """What was found, when all objects are taken."""
         # what was saved was saved at one time: the last event tells when
-        told = _latest(self._events, max((one.last_seen or 0.0 for one in self._events), default=0.0))
+        told = self._refusals.recent(self._refusals.latest)
         owned = {owner for who, (state, _) in self._workloads.items() if (owner := _owner(who, state)) != who}
         for who, (state, raw) in self._workloads.items():
             if who not in owned and (one := _rejected(who, state, raw, told)):
@@ -111,30 +124,59 @@ def _read_workload(raw: bytes) -> tuple[Workload, bytes]:
     return decode_workload(raw), raw
 
 
-class Told(NamedTuple):
-    """What a controller says that cannot create a pod."""
+class Refusal(NamedTuple):
+    """What a controller last said that cannot create a pod, without its words."""
 
-    last: EventIn
-    since: str  # when it first said that it is for GPUs that no node offers, as far as it is still known
-
-
-def _latest(events: Iterable[EventIn], now: float) -> dict[Who, Told]:
-    """The last word of each controller that could not create a pod of late."""
-    by: dict[Who, list[EventIn]] = {}
-    for one in events:
-        about = one.involved_object
-        if one.reason == FAILED_CREATE and about.kind in _KINDS:
-            space = about.namespace or one.metadata.namespace
-            by.setdefault(Who(about.kind, space, about.name), []).append(one)
-    found = {}
-    for who, some in by.items():
-        if (last := latest_refusal(some, now)) is not None:
-            first = (one.metadata.creation_timestamp or "" for one in some if _is_demand(one.message))
-            found[who] = Told(last, min(first, default=""))
-    return found
+    owner: str  # the workload's uid
+    seen: float | None
+    is_demand: bool  # whether it is for GPUs that no node offers
+    since: str | None  # when it first said that it is for such GPUs; None: it never did
 
 
-def _reading(kind: str, told: Mapping[Who, Told]) -> Callable[[bytes], RejectedPods | None]:
+class _Refusals:
+    """Refusals by workload. Each Event is reduced while it is read: a tenant can write thousands, of a megabyte each."""
+
+    def __init__(self) -> None:
+        self.latest = 0.0  # when the last Event was reported
+        self._by_workload: dict[Who, Refusal] = {}
+        self._numbers = Counter[str]()  # of workloads, by namespace
+
+    def entry(self) -> TableEntry[EventIn]:
+        """How the Events are taken."""
+        return TableEntry(decode_event, self._put, begin=self.clear)
+
+    def clear(self) -> None:
+        self.latest = 0.0
+        self._by_workload.clear()
+        self._numbers.clear()
+
+    def _put(self, event: EventIn) -> None:
+        about, seen = event.involved_object, event.last_seen
+        self.latest = max(self.latest, seen or 0.0)
+        if event.reason != FAILED_CREATE or about.kind not in _KINDS or len(about.name) > _LONGEST_NAME:
+            return
+        who = Who(about.kind, about.namespace or event.metadata.namespace, about.name)
+        known = self._by_workload.get(who)
+        if known is None:
+            if self._numbers[who.namespace] >= _MOST_WORKLOADS:
+                return
+            self._numbers[who.namespace] += 1
+        is_demand = _is_demand(event.message)
+        since = known.since if known else None
+        if is_demand:
+            created = event.metadata.creation_timestamp or ""
+            since = created if since is None else min(since, created)
+        if known is None or (seen or 0.0) > (known.seen or 0.0):
+            self._by_workload[who] = Refusal(about.uid[:_LONGEST_UID], seen, is_demand, since)
+        else:
+            self._by_workload[who] = known._replace(since=since)
+
+    def recent(self, now: float) -> dict[Who, Refusal]:
+        """The last refusal of each workload, without those after which the controller has stopped trying."""
+        return {who: one for who, one in self._by_workload.items() if not one.seen or now - one.seen < RECENT}
+
+
+def _reading(kind: str, told: Mapping[Who, Refusal]) -> Callable[[bytes], RejectedPods | None]:
     def read(raw: bytes) -> RejectedPods | None:
         state = decode_workload(raw)
         return _rejected(Who(kind, state.metadata.namespace, state.metadata.name), state, raw, told)
@@ -148,19 +190,20 @@ def _is_demand(message: str) -> bool:
     return denial is not None and bool(denial.wanted)
 
 
-def _rejected(who: Who, state: Workload, raw: bytes, told: Mapping[Who, Told]) -> RejectedPods | None:
+def _rejected(who: Who, state: Workload, raw: bytes, told: Mapping[Who, Refusal]) -> RejectedPods | None:
     event, uid = told.get(who), state.metadata.uid
-    if event is not None and event.last.involved_object.uid not in ("", uid):
+    if event is not None and event.owner not in ("", uid):
         event = None  # of an earlier one of its name
-    if not state.missing or not _is_demand(event.last.message if event else state.failure):
+    is_demand = _is_demand(state.failure) if event is None else event.is_demand
+    if not state.missing or not is_demand:
         return None
     owner = _owner(who, state)
     use = replace(
         pod_use_of(decode_maker(raw).spec.template, lambda _: True, where=lambda _: True),
         namespace=who.namespace,
-        name=f"{owner.kind.lower()}/{owner.name}",
+        name=f"{owner.kind.lower()}/{owner.name[:_LONGEST_NAME]}",
         # its pods wait since they are rejected: a workload that is a year old may have been scaled up just now
-        created=max(state.metadata.creation_timestamp or "", event.since if event else ""),
+        created=max(state.metadata.creation_timestamp or "", (event.since if event else None) or ""),
         rejected=True,
     )
     return RejectedPods(use, state.missing)

@@ -23,6 +23,7 @@ FAILED_CREATE: Final = "FailedCreate"  # the Event's reason, whichever controlle
 # Seconds. A controller tries again after 1000 s at the latest (client-go's DefaultControllerRateLimiter): after this long
 # without a new event it has stopped trying, or succeeded.
 RECENT: Final = 1800.0
+LONGEST_MESSAGE: Final = 1024  # characters of an Event's message: as much as events.k8s.io/v1 takes
 # the API server's words for a pod that a webhook rejects
 _DENIED: Final = re.compile(
     r'admission webhook "(?P<webhook>[^"]*)" denied the request: (?P<reason>.*)', re.DOTALL
@@ -222,6 +223,10 @@ class EventIn(Part):
     last_timestamp: str | None = None
     event_time: str | None = None
     series: Series | None = None
+
+    def __post_init__(self) -> None:
+        """Keep of the message what people read: in version v1 an Event of a tenant can have a megabyte."""
+        self.message = self.message[:LONGEST_MESSAGE]
 
     @property
     def last_seen(self) -> float | None:
