@@ -1,0 +1,319 @@
+"""Floods of large objects by a tenant, or by a node's credentials, against processes with the chart's memory limits.
+
+    python -m stress.floods [--after SECONDS] [NAME…]     part of `python -m stress.tenants`
+
+Each process runs in a control group, beside a stand-in API server. It has to live, whether the objects come while it follows the cluster
+or are there when it starts. When they are gone, it has to give their memory back. Only root can run this.
+"""
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.cluster.pki import Authority
+
+from stress.limited import Group, limited
+from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.kinds import EVENTS, MIG_LAYOUTS, NAMESPACES, NODES, PODS, ResourceType
+
+Document = dict[str, Any]
+
+AFTER: Final = 60.0  # seconds after which memory is back
+_MOST_KEPT: Final = 1.15  # of the memory before
+_PACE: Final = 0.02  # seconds between two objects
+_CALM: Final = 8.0  # seconds until a process has read a small cluster
+_HONEST: Final = 10  # pods that wait besides
+_FLOOD: Final = 20.0  # seconds to read the objects; a process that is killed by them was after 4
+_LOOKS: Final = 45.0  # seconds in which the autopilot looks at Events
+_SLICE: Final = "nvidia.com/mig-2g.20gb"
+_CONFIG: Final = "fallback: {when: full, patience: 1m}\n"
+_KUBECONFIG: Final = """\
+apiVersion: v1
+kind: Config
+current-context: stress
+clusters: [{name: stress, cluster: {server: "URL"}}]
+users: [{name: stress, user: {}}]
+contexts: [{name: stress, context: {cluster: stress, user: stress}}]
+"""
+
+
+# The objects
+
+
+def _pod(number: int, limits: Document, **spec: Any) -> Document:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "flood",
+        "uid": f"owner-{number}",
+        "controller": True,
+    }
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/2 nodes are available",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    resources = {"limits": limits, "requests": limits}
+    return {
+        "metadata": {
+            "name": f"flood-{number}",
+            "namespace": "team",
+            "generateName": "flood-",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [owner],
+        },
+        "spec": {"containers": [{"name": "main", "resources": resources}], **spec},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+
+
+def with_resources(number: int) -> Document:
+    """A pod with 9,000 resources that nobody else has."""
+    return _pod(number, {_SLICE: "1", **{f"ex.io/some-name-{number}-{at}": "1" for at in range(9000)}})
+
+
+def _words(number: int) -> list[str]:
+    return [
+        f"a-value-of-sixty-characters-that-is-in-no-other-pod-{number:04}-{at:05}" for at in range(14_000)
+    ]
+
+
+def with_preference(number: int) -> Document:
+    """A pod with a preferred affinity of 14,000 values."""
+    conditions = [{"key": "zone", "operator": "In", "values": _words(number)}]
+    preferred = [{"weight": 1, "preference": {"matchExpressions": conditions}}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    return _pod(number, {_SLICE: "1"}, affinity=affinity)
+
+
+def of_all_shapes(number: int) -> Document:
+    """A pod whose tolerations, owners, required affinity, or annotations have a megabyte."""
+    words, pod = _words(number), _pod(number, {_SLICE: "1"})
+    metadata, spec = pod["metadata"], pod["spec"]
+    match number % 4:
+        case 0:
+            spec["tolerations"] = [{"key": word, "operator": "Exists"} for word in words[:8000]]
+        case 1:
+            metadata["ownerReferences"][0]["uid"] = "".join(words)
+        case 2:
+            conditions = [{"key": "zone", "operator": "NotIn", "values": words}]
+            terms = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
+            spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        case 3:
+            text = "".join(words)[: 250 * 1024]
+            metadata["annotations"] = {"gpu-webhook.k8s.io/fallback": f"2g.20gb->1g.10gb,{text}"}
+    return pod
+
+
+def an_event(number: int) -> Document:
+    """An Event of a megabyte about a ReplicaSet that does not exist."""
+    about = {"kind": "ReplicaSet", "namespace": "team", "name": f"none-{number}", "uid": str(number)}
+    return {
+        "metadata": {"name": f"flood-{number}", "namespace": "team"},
+        "involvedObject": about,
+        "reason": "FailedCreate",
+        "message": (f"{number} " * 300_000)[: 10**6],
+        "lastTimestamp": "2099-01-01T00:00:00Z",
+    }
+
+
+def with_layout(number: int) -> Document:
+    """A node with a layout of 200 KiB that no other node has."""
+    return _node(f"flood-{number}", {"run.ai/mig.config": (f"{number} " * 100_000)[: 200 * 1024]})
+
+
+def _node(name: str, annotations: Document) -> Document:
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+        "nvidia.com/gpu.count": "8",
+        "nvidia.com/mig.strategy": "mixed",
+        "pool": "inference",
+    }
+    has = {_SLICE: "8", "cpu": "64", "memory": "512Gi", "pods": "110"}
+    status = {
+        "allocatable": has,
+        "capacity": has,
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
+    return {"metadata": metadata, "spec": {}, "status": status}
+
+
+# The processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flood:
+    """Objects that are too many, and the process that reads them."""
+
+    name: str
+    process: str
+    mib: int  # the chart's limit
+    make: Callable[[int], Document]
+    number: int
+    kind: ResourceType = PODS
+    seconds: float = _FLOOD
+
+
+_PATIENCE_MIB, _LAYOUTS_MIB, _FULL_MIB, _DASHBOARD_MIB = 448, 192, 384, 512
+FLOODS: Final = (
+    Flood(
+        name="resources-controller",
+        process="controller",
+        mib=_PATIENCE_MIB,
+        make=with_resources,
+        number=80,
+    ),
+    Flood(name="resources-webhook", process="webhook", mib=_FULL_MIB, make=with_resources, number=130),
+    Flood(
+        name="resources-dashboard",
+        process="dashboard",
+        mib=_DASHBOARD_MIB,
+        make=with_resources,
+        number=100,
+    ),
+    Flood(
+        name="preference-controller",
+        process="controller",
+        mib=_PATIENCE_MIB,
+        make=with_preference,
+        number=150,
+    ),
+    Flood(name="preference-webhook", process="webhook", mib=_FULL_MIB, make=with_preference, number=150),
+    Flood(name="shapes-controller", process="controller", mib=_PATIENCE_MIB, make=of_all_shapes, number=300),
+    Flood(name="shapes-webhook", process="webhook", mib=_FULL_MIB, make=of_all_shapes, number=300),
+    Flood(
+        name="events-controller",
+        process="layouts",
+        mib=_LAYOUTS_MIB,
+        make=an_event,
+        number=250,
+        kind=EVENTS,
+        seconds=_LOOKS,
+    ),
+    Flood(
+        name="layouts-dashboard",
+        process="dashboard",
+        mib=_DASHBOARD_MIB,
+        make=with_layout,
+        number=300,
+        kind=NODES,
+    ),
+)
+
+
+def _command(process: str, folder: Path) -> list[str]:
+    common = [f"--kubeconfig={folder}/kubeconfig"]
+    logged = ["--metrics-listen=127.0.0.1:0", "--log-level=warning"]
+    match process:
+        case "webhook":
+            pair = Authority(folder / "pki").issue("webhook", "webhook", hosts=["127.0.0.1"])
+            certificate = [f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}"]
+            config = [f"--config={folder}/config.yaml", "--listen=127.0.0.1:0"]
+            return ["webhook", *common, *logged, *certificate, *config]
+        case "controller":
+            config = ["--layouts", f"--config={folder}/config.yaml", "--namespace=gpu-webhook"]
+            return ["controller", *common, *logged, *config]
+        case "layouts":
+            return ["controller", *common, *logged, "--layouts", "--namespace=gpu-webhook"]
+        case _:
+            return ["dashboard", *common, "--port=0"]
+
+
+@contextmanager
+def _running(group: Group, command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    words = group.command(sys.executable, "-m", "tessera", *command)
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _resident(process: "subprocess.Popen[bytes]") -> float:
+    """How many MiB a process takes; 0 once it has ended."""
+    if process.poll() is not None:
+        return 0.0
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0.0)
+
+
+def _namespace(flood: Flood) -> str:
+    return "team" if flood.kind.namespaced else ""
+
+
+async def run(flood: Flood, after: float) -> str:
+    """Flood a process, and one that starts meanwhile; say what it took."""
+    server = ApiServer()
+    store = server.store
+    async with await server.start():
+        for name in ("team", "gpu-webhook"):
+            store.create(NAMESPACES, {"metadata": {"name": name}})
+        for name in ("a", "b"):
+            store.create(NODES, _node(name, {}))
+        if flood.process in ("layouts", "controller"):
+            spec = {"nodeSelector": {"pool": "inference"}, "mode": "Auto", "autopilot": {"dryRun": True}}
+            store.create(MIG_LAYOUTS, {"metadata": {"name": "auto"}, "spec": spec})
+        for number in range(_HONEST):  # so that a process has done before what it does with pods
+            store.create(PODS, _pod(-1 - number, {_SLICE: "1"}), "team")
+        with tempfile.TemporaryDirectory() as name, limited(flood.mib) as group:
+            folder = Path(name)
+            (folder / "kubeconfig").write_text(_KUBECONFIG.replace("URL", server.url))
+            (folder / "config.yaml").write_text(_CONFIG)
+            command = _command(flood.process, folder)
+            with _running(group, command) as process:
+                await asyncio.sleep(_CALM)
+                # what it takes to read one such object is no matter of their number
+                store.create(flood.kind, flood.make(0), _namespace(flood))
+                await asyncio.sleep(flood.seconds / 4)
+                store.delete(flood.kind, "flood-0", _namespace(flood))
+                await asyncio.sleep(flood.seconds / 4)
+                idle = _resident(process)
+                for number in range(flood.number):
+                    store.create(flood.kind, flood.make(number), _namespace(flood))
+                    await asyncio.sleep(_PACE)
+                await asyncio.sleep(flood.seconds)
+                there = _resident(process)
+            with _running(group, command) as process:
+                await asyncio.sleep(flood.seconds)
+                started = _resident(process)
+                for number in range(flood.number):
+                    store.delete(flood.kind, f"flood-{number}", _namespace(flood))
+                    await asyncio.sleep(_PACE)
+                await asyncio.sleep(after)
+                gone = _resident(process)
+            peak, kills = group.peak_mib, group.kills
+    said = (
+        f"{flood.number} objects, MiB: {idle:.0f} after the first, {there:.0f} with them, {started:.0f} started with them, "
+        f"{gone:.0f} when they were gone for {after:.0f} s, {peak:.0f} of {flood.mib} at the peak; {kills} killed"
+    )
+    is_wrong = kills or not idle or not there or not started or gone > _MOST_KEPT * idle
+    return f"WRONG: {said}" if is_wrong else said
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """All of them, or some by name; 1 where something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m stress.floods")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*(one.name for one in FLOODS), []])
+    parser.add_argument("--after", type=float, default=AFTER, help="seconds until memory is looked at again")
+    options = parser.parse_args(arguments)
+    wrong = False
+    for flood in FLOODS:
+        if not options.names or flood.name in options.names:
+            said = asyncio.run(run(flood, options.after))
+            wrong |= said.startswith("WRONG")
+            print(f"{flood.name}: {said}", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
