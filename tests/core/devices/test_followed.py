@@ -43,7 +43,7 @@ def test_invented_resources_are_few(names):
         (Pod(node_selector={f"key-{n}": "value" for n in range(16)}), True),
         (
             Pod(
-                required_terms=(NodeSelectorTerm((Requirement("host", "NotIn", ("node-12345",) * 400),), ()),)
+                required_terms=(NodeSelectorTerm((Requirement("host", "NotIn", ("node-12345",) * 350),), ()),)
             ),
             True,
         ),

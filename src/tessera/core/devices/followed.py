@@ -18,9 +18,7 @@ UNCOUNTED: Final = (
 )
 MOST_STATED: Final = 1000  # resources of nodes: a node's credentials can state any
 _MOST_OTHERS: Final = 2048  # bytes of resources that no node with GPUs states: some ten of them
-_MOST_PLACE: Final = (
-    64 * 1024
-)  # bytes of selectors, required node affinity and tolerations: a thousand names of nodes
+_MOST_PLACE: Final = 32 * 1024  # bytes of selectors, required node affinity and tolerations: 350 nodes' names
 _ALWAYS: Final = STATED_BY_EVERY_NODE | {PODS}
 _NOTHING_STATED: Final = frozenset[str]()
 _EACH: Final = 80  # bytes of a text or of a resource's amount, besides its characters

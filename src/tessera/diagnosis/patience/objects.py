@@ -20,7 +20,7 @@ from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 _GPUS: Final = b"nvidia.com/"
 _LONGEST_TEXT: Final = 8 * 1024  # characters of an annotation: what the webhook writes is not longer
 _LONGEST_NAME: Final = 253  # characters of an object's name; an owner reference may say anything
-_MOST_TEXT: Final = 64 * 1024  # bytes of containers and annotations that are kept of one pod
+_MOST_TEXT: Final = 32 * 1024  # bytes of containers and annotations that are kept of one pod
 _EACH: Final = 100  # bytes of an amount or a text, besides its characters
 
 # Those who place pods together, by the domains of the labels and annotations that their pods have; a pod of theirs that comes again alone may
