@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,12 +22,13 @@ from e2e.cluster.pki import Authority
 from stress.limited import Group, limited
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import EVENTS, MIG_LAYOUTS, NAMESPACES, NODES, PODS, ResourceType
+from tessera.simulation.control_plane.store import StatusError, Store
 
 Document = dict[str, Any]
 
 AFTER: Final = 60.0  # seconds after which memory is back
 _MOST_KEPT: Final = 1.15  # of the memory before
-_PACE: Final = 0.02  # seconds between two objects
+_PACE: Final = 0.01  # seconds between two objects
 _CALM: Final = 8.0  # seconds until a process has read a small cluster
 _HONEST: Final = 10  # pods that wait besides
 _FLOOD: Final = 20.0  # seconds to read the objects; a process that is killed by them was after 4
@@ -114,6 +115,14 @@ def of_all_shapes(number: int) -> Document:
     return pod
 
 
+def just_small_enough(number: int) -> Document:
+    """A pod whose affinity is just kept: many of these are as large as a few of the others."""
+    conditions = [{"key": "zone", "operator": "NotIn", "values": [f"{number}-{at}" for at in range(370)]}]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return _pod(number, {_SLICE: "1"}, affinity=affinity)
+
+
 def an_event(number: int) -> Document:
     """An Event of a megabyte about a ReplicaSet that does not exist."""
     about = {"kind": "ReplicaSet", "namespace": "team", "name": f"none-{number}", "uid": str(number)}
@@ -127,8 +136,8 @@ def an_event(number: int) -> Document:
 
 
 def with_layout(number: int) -> Document:
-    """A node with a layout of 200 KiB that no other node has."""
-    return _node(f"flood-{number}", {"run.ai/mig.config": (f"{number} " * 100_000)[: 200 * 1024]})
+    """A node with another layout of 200 KiB each time."""
+    return _node("flood-0", {"run.ai/mig.config": (f"{number} " * 100_000)[: 200 * 1024]})
 
 
 def _node(name: str, annotations: Document) -> Document:
@@ -190,6 +199,9 @@ FLOODS: Final = (
     ),
     Flood(name="preference-webhook", process="webhook", mib=_FULL_MIB, make=with_preference, number=150),
     Flood(name="shapes-controller", process="controller", mib=_PATIENCE_MIB, make=of_all_shapes, number=300),
+    Flood(
+        name="small-controller", process="controller", mib=_PATIENCE_MIB, make=just_small_enough, number=2000
+    ),
     Flood(name="shapes-webhook", process="webhook", mib=_FULL_MIB, make=of_all_shapes, number=300),
     Flood(
         name="events-controller",
@@ -251,6 +263,15 @@ def _namespace(flood: Flood) -> str:
     return "team" if flood.kind.namespaced else ""
 
 
+def _put(store: Store, flood: Flood, number: int) -> None:
+    """Make an object, or change it where it is there."""
+    document = flood.make(number)
+    try:
+        store.create(flood.kind, document, _namespace(flood))
+    except StatusError:
+        store.update(flood.kind, document["metadata"]["name"], flood.make(number), _namespace(flood))
+
+
 async def run(flood: Flood, after: float) -> str:
     """Flood a process, and one that starts meanwhile; say what it took."""
     server = ApiServer()
@@ -279,7 +300,7 @@ async def run(flood: Flood, after: float) -> str:
                 await asyncio.sleep(flood.seconds / 4)
                 idle = _resident(process)
                 for number in range(flood.number):
-                    store.create(flood.kind, flood.make(number), _namespace(flood))
+                    _put(store, flood, number)
                     await asyncio.sleep(_PACE)
                 await asyncio.sleep(flood.seconds)
                 there = _resident(process)
@@ -287,7 +308,8 @@ async def run(flood: Flood, after: float) -> str:
                 await asyncio.sleep(flood.seconds)
                 started = _resident(process)
                 for number in range(flood.number):
-                    store.delete(flood.kind, f"flood-{number}", _namespace(flood))
+                    with suppress(StatusError):  # of a node that changes there is one
+                        store.delete(flood.kind, f"flood-{number}", _namespace(flood))
                     await asyncio.sleep(_PACE)
                 await asyncio.sleep(after)
                 gone = _resident(process)
