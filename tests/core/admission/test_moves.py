@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.admission.moves import move_of
+from tessera.core.admission.moves import move_of, remade_of
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import BoundPod, Origin, Shape, WaitingPod, usage_of
@@ -106,3 +106,12 @@ def test_the_room_of_others_is_theirs():
 def test_who_does_not_follow_pods_moves_nobody():
     """What is free is not known."""
     assert move_of(asking(MIG_2G), "a/p", Offers([node("n", **{MIG_1G: "1"})]), FULL) is None
+
+
+def test_a_pod_beyond_the_limits_gets_nothing():
+    """The webhook decides nothing about it either; whoever asks goes on."""
+    invented = {f"example.com/r{number}": "1" for number in range(2000)}
+    offers = cluster({MIG_2G: "1", MIG_1G: "1"}, [MIG_2G])
+    waits = pod(container(**{MIG_2G: "1", **invented}), namespace="a")
+    assert move_of(waits, "a/p", offers, FULL) is None
+    assert remade_of(waits, offers, FULL) is None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tessera.core.admission.decision import decide
+from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.outcome import Allowed, Denied
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
@@ -12,6 +13,14 @@ from tessera.core.kubernetes.resources import of_short, short
 from tessera.core.requests.record import ASKED_ANNOTATION, RECORD_ANNOTATION, apply, as_created, asked_of
 
 _WRITTEN = (RECORD_ANNOTATION, ASKED_ANNOTATION)  # by the webhook; its controller makes a pod without them
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """A pod as the webhook would leave it if it were created again now."""
+
+    pod: Pod
+    by_what_is_free: bool  # decided under `full`: it carries the mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +45,35 @@ def move_of(pod: Pod, key: str, view: ClusterView, policy: Policy) -> Move | Non
     with free.without_room(key):
         if free.has_room(pod):
             return None
-        created = _as_created(pod)
-        decision = decide(created, view, policy)
-        if (
-            isinstance(decision, Denied) or decision.conversion == "claim"
-        ):  # what is free for a claim is not known here
+        remade = remade_of(pod, view, policy)
+        if remade is None:
             return None
-        after, by_what_is_free = created, decision.momentary is not None
-        if decision.momentary is not None:
-            after = decision.momentary.pod
-        elif not isinstance(decision, Allowed):
-            after = apply(created, {of_short(old): of_short(new) for old, new in decision.replaced})
-        gets, has = asked_of(after), asked_of(pod)
-        if gets == has or not free.has_room(after):
+        gets, has = asked_of(remade.pod), asked_of(pod)
+        if gets == has or not free.has_room(remade.pod):
             return None
     words = f"{_words(gets)} in place of {_words(has)} is free for it"
-    return Move(after, gets, words, by_what_is_free)
+    return Move(remade.pod, gets, words, remade.by_what_is_free)
+
+
+def remade_of(pod: Pod, view: ClusterView, policy: Policy) -> Remade | None:
+    """What the webhook would make of a pod if it were created again now; None where that is not known.
+
+    That is so for a pod that it would reject, for one whose request would become a claim, and for one beyond
+    the limits.
+    """
+    created = _as_created(pod)
+    try:
+        decision = decide(created, view, policy)
+    except BeyondLimits:
+        return None
+    if isinstance(decision, Denied) or decision.conversion == "claim":
+        return None
+    if decision.momentary is not None:
+        return Remade(decision.momentary.pod, by_what_is_free=True)
+    if isinstance(decision, Allowed):
+        return Remade(created, by_what_is_free=False)
+    replaced = {of_short(old): of_short(new) for old, new in decision.replaced}
+    return Remade(apply(created, replaced), by_what_is_free=False)
 
 
 def _as_created(pod: Pod) -> Pod:
