@@ -8,10 +8,9 @@ from benchmarks.days.cluster import Cluster, PodState
 from benchmarks.days.replicas import Replica
 from benchmarks.days.webhooks import Offered
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.plan import Eviction, Plan, counted, plan
+from tessera.controller.patience.plan import Eviction, PassedOver, Plan, counted, plan
 from tessera.controller.patience.reconciler import Pace
 from tessera.controller.patience.successors import Successors
-from tessera.core.admission.moves import Move
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import Shape
@@ -42,20 +41,7 @@ class _Judge(ViewJudge):
         super().__init__(offers, _Time(simulated), least, fresh=0)
         self._kinds: dict[str, Hashable] = {}  # by uid
 
-    def begin(self, successors: Successors) -> None:
-        super().begin(successors)
-        self._without: set[Hashable] = set()
-
-    def is_fresh(self, pod: PendingPod) -> bool:
-        return self._alike(pod) in self._without
-
-    def move(self, pod: PendingPod) -> Move | None:
-        found = super().move(pod)
-        if found is None:
-            self._without.add(self._alike(pod))
-        return found
-
-    def _alike(self, pod: PendingPod) -> Hashable:
+    def alike(self, pod: PendingPod) -> Hashable:
         found = self._kinds.get(pod.uid)
         if found is None and pod.pod is not None:
             found = self._kinds[pod.uid] = frozenset(pod.pod.annotations.items()), Shape.of(pod.pod)
@@ -78,6 +64,7 @@ class Patience:
         self._bound: dict[Key, str] = {}  # and its uid
         self._history = History()
         self._successors = Successors(pace.successor)
+        self._passed_over = PassedOver()
         self._due: set[float] = set()  # when to plan
 
     def put(self, state: PodState) -> None:
@@ -89,7 +76,7 @@ class Patience:
             self._bound[key] = state.uid
             return
         self._pods[key] = pod = _pending(state)
-        self._successors.see(pod, self._clock.now)
+        self._successors.see(pod, self._clock.now, self._judge.make_again)
         patience = self._judge.patience(pod)
         if pod.since is not None and patience is not None:
             self._plan_at(pod.since + self._history.wait(state.owner, patience))
@@ -114,20 +101,26 @@ class Patience:
         for owner in self._successors.settle(now, lambda key, uid: self._bound.get(key) == uid):
             self._history.helped(owner)
         found = self._plan(now)
-        if found.states["later"] or found.states["busy"]:
+        if any(found.states[state] for state in ("later", "trial", "busy")):
             self._plan_at(now)
         self._history = self._history.with_evictions(counted(found.evictions), now, pace.window)
         for one in found.evictions:
             self._evict(one, now)
 
     def _plan(self, now: float) -> Plan:
-        allowed, history = self._successors.allowed(now), self._history
-        left = history.left(now, self._pace.evictions, self._pace.window)
+        history, window = self._history, self._pace.window
         lately = {uid for uid, one in history.owners.items() if now - one.at < self._pace.successor}
         self._judge.begin(self._successors)
-        most = left if allowed is None else min(left, allowed)
-        busy = self._successors.owners | lately
-        return plan(self._pods.values(), self._judge, history, busy, now=now, most=most)
+        return plan(
+            self._pods.values(),
+            self._judge,
+            history,
+            self._successors.owners | lately,
+            self._passed_over,
+            now=now,
+            most=history.left(now, self._pace.evictions, window),
+            window=window,
+        )
 
     def _evict(self, one: Eviction, now: float) -> None:
         owner = one.pod.owner.uid if one.pod.owner else ""

@@ -24,6 +24,7 @@ class ControllerMetrics:
         self.events: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by what became of them
         self.webhook_seen: Callable[[], bool] | None = None  # where patience is configured
         self.patience_states: Mapping[str, int] = {}
+        self.doubted_namespaces: Callable[[], int] = lambda: 0
         results = [("evicted",), ("changed",), ("refused",), ("failed",)]
         self.evictions = Counts("result", known=results)
         self.writes = Counts("what", known=[("make",), ("mark",), ("remove",), ("record",)])
@@ -97,3 +98,5 @@ class ControllerMetrics:
         yield labelled(f"{_PREFIX}_patience_pods", "gauge", text, ("state",), states)
         text = "1 while the webhook has ready endpoints: else nothing is evicted."
         yield gauge(f"{_PREFIX}_patience_webhook_seen", text, int(webhook_seen))
+        text = "Namespaces in which a pod came in the place of an evicted one without the webhook's decision."
+        yield gauge(f"{_PREFIX}_patience_doubted_namespaces", text, self.doubted_namespaces())

@@ -50,7 +50,7 @@ class Judge(SimpleNamespace):
 
     def __init__(self, free=1000, seconds=300.0, **more):
         super().__init__(
-            free=free, seconds=seconds, whys={}, fresh=set(), asked=[], **{"patiences": {}, **more}
+            free=free, seconds=seconds, whys={}, trials={}, fresh=set(), asked=[], **{"patiences": {}, **more}
         )
 
     def patience(self, pod):
@@ -58,6 +58,9 @@ class Judge(SimpleNamespace):
 
     def why_not(self, pod):
         return self.whys.get(pod.key.name, "")
+
+    def trials_left(self, namespace):
+        return self.trials.get(namespace)
 
     def is_fresh(self, pod):
         return pod.uid in self.fresh

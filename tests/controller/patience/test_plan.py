@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tessera.controller.patience.plan import plan
+from tessera.controller.patience.plan import PassedOver, plan
 from tessera.diagnosis.patience.history import History
 from tests.controller.patience.objects import NOW, UNSCHEDULABLE, Judge, owned, pending
 
@@ -20,8 +20,9 @@ def _time(at):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
-def made(pods, judge=None, history=None, *, busy=(), most=10, now=NOW):
-    return plan(pods, judge or Judge(), history or History(), frozenset(busy), now=now, most=most)
+def made(pods, judge=None, history=None, *, busy=(), most=10, now=NOW, passed_over=None):
+    judge, history, passed_over = judge or Judge(), history or History(), passed_over or PassedOver()
+    return plan(pods, judge, history, frozenset(busy), passed_over, now=now, most=most, window=60.0)
 
 
 def names(found):
@@ -83,6 +84,35 @@ def test_fair_by_namespace():
     assert names(made([*crowd, *few], most=4)) == ["m0", "f0", "n0", "f1"], "who has no turn takes none"
     history = History().with_evictions([("x", "many", 300.0)] * 2, NOW - 5, 60.0)
     assert names(made([*many, *few], history=history, most=4)) == ["f0", "f1", "m0", "f2"]
+
+
+def test_a_trial_is_of_one_namespace():
+    """Where it is not seen yet that successors come as they should, one pod of the namespace is evicted, or none; others are as ever."""
+    pods = [waiting(f"{space}{number}", space) for space in "abc" for number in range(3)]
+    judge = Judge()
+    judge.trials = {"a": 1, "b": 0}
+    found = made(pods, judge)
+    assert sorted(names(found)) == ["a0", "c0", "c1", "c2"]
+    assert found.states == {"evicted": 4, "trial": 5}
+    assert len(judge.asked) == 4
+
+
+def test_owners_are_read_in_turns():
+    """Twenty for one plan, each once; namespaces take turns, and who was passed over comes first in the next plan."""
+    judge, passed_over = Judge(), PassedOver()
+    jobs = [("j", f"job-{number}") for number in range(60) for _ in range(3)] + [("k", "other")]
+    judge.whys = {f"p{number}": None for number in range(len(jobs))}
+    pods = [
+        pending(f"p{number}", namespace, owner=owned(owner, "Job", "batch/v1"))
+        for number, (namespace, owner) in enumerate(jobs)
+    ]
+    found = made(pods, judge, passed_over=passed_over)
+    read = {one.owner.uid for one in found.unknown}
+    assert (len(found.unknown), len(read), found.states) == (20, 20, {"unknown": 181})
+    assert "other" in read
+    judge.whys |= {one.key.name: "job" for one in pods if one.owner and one.owner.uid in read}
+    again = {one.owner.uid for one in made(pods, judge, passed_over=passed_over).unknown}
+    assert not again & read
 
 
 def test_bare_pods_are_told_and_nothing_else():

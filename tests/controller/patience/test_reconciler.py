@@ -93,7 +93,8 @@ def endpoints(*ready: str):
 @asynccontextmanager
 async def world(*documents, has=None, policy=FULL, webhook=True):
     """A cluster with one node whose 2g slices are taken, pods that wait, and the reconciler; `look` makes one plan when all is known."""
-    store = Store(lambda: datetime.fromtimestamp(NOW - 3600, UTC))
+    created = [NOW - 3600]  # when objects are
+    store = Store(lambda: datetime.fromtimestamp(created[0], UTC))
     async with _Server(store=store) as server, asyncio.timeout(20):
         await server.start()
         resources = {**NODE, MIG_1G: "100", MIG_2G: "0", **(has or {})}
@@ -144,6 +145,7 @@ async def world(*documents, has=None, policy=FULL, webhook=True):
                 yield SimpleNamespace(
                     server=server,
                     store=server.store,
+                    created=created,
                     clock=clock,
                     client=client,
                     reconciler=reconciler,
@@ -544,7 +546,7 @@ def test_an_eviction_that_fails_counts_for_nothing():
 
     async def main():
         async with world(waiting("p"), waiting("q"), waiting("r")) as it:
-            it.reconciler._successors._proven = True
+            it.reconciler._successors._proven["a"] = "uid"
             inner = it.server.intercept
             it.server.intercept = lambda request: (
                 status(StatusError(500, "InternalError", "broken"))
@@ -558,5 +560,133 @@ def test_an_eviction_that_fails_counts_for_nothing():
             it.server.intercept = inner
             await it.clock.advance(6.0)
             assert len(await it.look()) == 3
+
+    run(main)
+
+
+FULL_BY_ITSELF = {"gpu-webhook.k8s.io/fallback-when": "full"}
+MARKED = {"gpu-webhook.k8s.io/decided-when": '{"main":{"nvidia.com/mig-1g.10gb":"1"}}'}
+
+
+def comes_back(it, namespace, annotations, *, asks=MIG_2G, name="back"):
+    """A tenant's ReplicaSet makes a pod in the place of its evicted one; it gets no node."""
+    metadata = {"annotations": annotations}
+    owner = owned(f"of-{namespace}")
+    create(it.store, document(name, namespace, asks=asks, owner=owner, metadata=metadata))
+
+
+async def tenants(it, *namespaces):
+    """In each namespace a pod waits, and is evicted."""
+    for namespace in namespaces:
+        if namespace != "a":
+            it.store.create(NAMESPACES, {"metadata": {"name": namespace}})
+        metadata = {"annotations": FULL_BY_ITSELF}
+        owner = owned(f"of-{namespace}")
+        create(it.store, document("tenant", namespace, owner=owner, metadata=metadata))
+    known = lambda: all(f"{one}/tenant" in it.free.pods for one in namespaces)  # noqa: E731
+    await it.until(lambda: known() and len(it.reconciler.pods) >= len(namespaces))
+    assert len(await it.look()) == len(namespaces)
+    await it.until(lambda: not it.reconciler.pods)
+
+
+async def victim(it, name="victim", namespace="b"):
+    """A pod of another namespace that waits beside a free 1g; whether it is evicted now."""
+    if namespace not in {one.document["metadata"]["name"] for one in it.store.list(NAMESPACES)}:
+        it.store.create(NAMESPACES, {"metadata": {"name": namespace}})
+    create(it.store, document(name, namespace, owner=owned(f"of-{name}")))
+    key = Key(namespace, name)
+    await it.until(lambda: key in it.reconciler.pods and f"{namespace}/{name}" in it.free.pods)
+    await it.look()
+    return name in it.server.evicted
+
+
+def state(it, name):
+    return f'tessera_controller_patience_pods{{state="{name}"}} 1' in it.metrics()
+
+
+def test_fault_80_an_edited_replica_set():
+    """Its next pod says `missing`, so it comes without the mark: that says nothing about the webhook, and others are evicted at once."""
+
+    async def main():
+        async with world() as it:
+            await tenants(it, "a")
+            comes_back(it, "a", {"gpu-webhook.k8s.io/fallback-when": "missing"})
+            await it.until(lambda: Key("a", "back") in it.reconciler.pods)
+            assert await victim(it)
+            assert await victim(it, "own", "a"), "nor about its own namespace"
+            assert "\ntessera_controller_patience_doubted_namespaces 0\n" in it.metrics()
+
+    run(main)
+
+
+def test_fault_80_doubt_is_about_one_namespace():
+    """A successor that the webhook should have marked stops patience in its namespace; log, metric, history and `why` say so."""
+
+    async def main():
+        async with world() as it:
+            await tenants(it, "a")
+            comes_back(it, "a", FULL_BY_ITSELF)
+            await it.until(lambda: Key("a", "back") in it.reconciler.pods)
+            assert not await victim(it, "own", "a")
+            assert state(it, "webhook")
+            assert await victim(it)
+            assert "\ntessera_controller_patience_doubted_namespaces 1\n" in it.metrics()
+            assert it.history().doubts.keys() == {"a"}
+            assert it.history().doubts["a"].pod == "back"
+
+    run(main)
+
+
+def test_fault_80_two_namespaces_that_doubt():
+    """Then nobody is evicted, until a marked pod of any namespace comes: then at once, though successors still wait."""
+
+    async def main():
+        async with world() as it:
+            await tenants(it, "a", "c")
+            for namespace in ("a", "c"):
+                comes_back(it, namespace, FULL_BY_ITSELF)
+            await it.until(lambda: len(it.reconciler.pods) == 2)
+            assert not await victim(it)
+            assert state(it, "elsewhere")
+            other = it.start()  # another process leads
+            await other.until_able()
+            assert await it.look(other) == []
+            it.created[0] += 1
+            comes_back(it, "b", MARKED, asks=MIG_1G, name="marked")
+            await it.until(lambda: Key("b", "marked") in it.reconciler.pods)
+            assert len(await it.look()) == 1
+            assert it.server.evicted[-1] == "victim"
+
+    run(main)
+
+
+def test_fault_80_a_trial_is_of_one_namespace():
+    """A tenant's successor that never comes holds back the tenant's own pods, and nobody else's."""
+
+    async def main():
+        async with world() as it:
+            await tenants(it, "a")
+            assert not await victim(it, "own", "a")
+            assert state(it, "trial")
+            assert await victim(it)
+
+    run(main)
+
+
+def test_fault_83_jobs_that_are_new_in_every_plan():
+    """Each must be read before its pods can be judged; that does not put off those that are to be evicted."""
+
+    async def main():
+        async with world() as it:
+            for number in range(25):
+                owner = owned(f"job-{number}", "Job", "batch/v1")
+                create(it.store, document(f"j{number}", owner=owner))
+            await it.until(lambda: len(it.reconciler.pods) == len(it.free.pods) == 25)
+            assert await victim(it)
+            read = [one for one in it.server.requests if "/jobs/" in one.path]
+            assert len(read) == 20
+            await it.look()
+            read = [one for one in it.server.requests if "/jobs/" in one.path]
+            assert len({one.path for one in read}) == len(read) == 25
 
     run(main)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.diagnosis.patience.history import History, Tries
+from tessera.diagnosis.patience.history import Doubt, History, Tries
 
 NOW = 1_800_000_000.0
 
@@ -19,6 +19,8 @@ def test_it_outlives_the_process():
     history = History("7").with_evictions([("rs", "a", 300.0), ("job", "b", 60.0)], NOW, 60.0)
     again = read(history.document("ns"))
     assert again == history
+    doubts = {"a": Doubt("web-1", NOW - 5, NOW + 3600, NOW + 600)}
+    assert read(history.with_doubts(doubts).document("ns")).doubts == doubts
     assert again.owners == {"rs": Tries(1, NOW, 300.0), "job": Tries(1, NOW, 60.0)}
     assert read({"metadata": {"resourceVersion": "3"}}) == History("3")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.plan import plan
+from tessera.controller.patience.plan import PassedOver, plan
 from tessera.controller.patience.successors import Successors
 from tessera.core.admission.policy import FallbackPolicy, Mode, Policy, When
 from tessera.core.admission.view.offers import Offers
@@ -17,7 +17,7 @@ from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.resources import short
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.gather import seen_pod
-from tessera.diagnosis.patience.history import History, Tries
+from tessera.diagnosis.patience.history import Doubt, History, Tries
 from tessera.diagnosis.patience.jobs import Job
 from tessera.diagnosis.patience.objects import PendingPod
 from tessera.diagnosis.patience.outlook import outlook
@@ -57,13 +57,21 @@ def seen(one: dict[str, Any], *, small: int = 1, policy: Policy = FULL, **more: 
 def planned(evidence: Evidence, one: SeenPod) -> str:
     """What the controller does with this pod now."""
     found = PendingPod.read(one.raw)
-    judge = ViewJudge(evidence.offers, FakeClock(wall=NOW), 30.0, 5.0)
+    history, successors, clock = evidence.history or History(), Successors(), FakeClock(wall=NOW)
+    successors.restore(history.doubts, clock.now(), NOW)
+    judge = ViewJudge(evidence.offers, clock, 30.0, 5.0)
     judge.policy = evidence.policy
-    judge.begin(Successors())
+    judge.begin(successors)
     judge.put_job(found, one.job)
-    made = plan([found], judge, evidence.history or History(), frozenset(), now=NOW, most=10)
+    made = plan([found], judge, history, frozenset(), PassedOver(), now=NOW, most=10, window=60.0)
     (state,) = made.states or ("waits",)
     return state
+
+
+def doubting(*namespaces: str, seconds: float = 300.0) -> History:
+    """Five minutes ago a pod of each namespace came without the webhook's decision; `seconds`: that this counts for others."""
+    until = NOW + seconds + (3000.0 if seconds > 0 else 0.0)
+    return History(doubts={one: Doubt("back", NOW - 300, until, NOW + seconds) for one in namespaces})
 
 
 @pytest.mark.parametrize(
@@ -90,6 +98,12 @@ def planned(evidence: Evidence, one: SeenPod) -> str:
         (document(), {"namespace": {"annotations": {"gpu-webhook.k8s.io/patience": "2h"}}}, "waits"),
         (document(), {"history": History(owners={"rs": Tries(5, NOW - 60, 300.0)})}, "waits"),
         (document(status={"conditions": []}), {}, "waits"),
+        (document(), {"history": doubting("a")}, "webhook"),
+        (document(), {"history": doubting("b")}, "evicted"),
+        (document(), {"history": doubting("b", "c")}, "elsewhere"),
+        (document(), {"history": doubting("a", "b")}, "webhook"),
+        (document(), {"history": doubting("a", "b", seconds=-1.0)}, "evicted"),
+        (document(owner=None), {"history": doubting("a")}, "bare"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )  # fmt: skip
@@ -127,6 +141,8 @@ def test_why_says_what_the_plan_does(one, more, state):
         (document(), {"policy": Policy(FallbackPolicy(when=When.FULL))}, []),
         (document(metadata={"annotations": {"gpu-webhook.k8s.io/patience": "10m"}}), {"policy": Policy(FallbackPolicy(when=When.FULL))}, [SOON.replace("fallback.patience: 5m", "the pod's annotation patience: 10m")]),
         (document(asks="cpu"), {}, []),
+        (document(), {"history": doubting("a")}, [f"left alone: {WORDS['webhook']}", "pod back came back without it; no pod of the namespace is evicted until one of them has the webhook's mark, or for 55m"]),
+        (document(), {"history": doubting("b", "c")}, [f"left alone: {WORDS['elsewhere']}", "pods b/back, c/back came back without it; no pod is evicted until one has the webhook's mark, or for 5m"]),
         (document(asks=MIG_1G), {"small": 2}, ["evicted and decided about again soon: 10 a minute at most, one of an owner at a time, if something else is free for it then (fallback.patience: 5m); nothing else is free for it now"]),
     ],
 )  # fmt: skip

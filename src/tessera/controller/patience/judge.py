@@ -1,14 +1,16 @@
 """What a plan asks about a pod, answered by the view that decisions are made by."""
 
+from collections.abc import Hashable
+
 from tessera.controller.patience.successors import Successors
-from tessera.core.admission.moves import Move, move_of
+from tessera.core.admission.moves import Move, Remade, move_of, remade_of
 from tessera.core.admission.policy import Policy, patience_of
 from tessera.core.admission.view.offers import Offers
-from tessera.core.admission.view.pods import Origin
+from tessera.core.admission.view.pods import BoundPod, Origin
 from tessera.core.errors import InvalidInput
 from tessera.diagnosis.patience.jobs import Job
 from tessera.diagnosis.patience.objects import PendingPod
-from tessera.diagnosis.patience.rules import left_by_job, left_by_namespace
+from tessera.diagnosis.patience.rules import left_by_doubt, left_by_job, left_by_namespace
 from tessera.kube.clock import Clock
 
 _JOB_SECONDS = 60.0  # for which what was read of a Job is believed
@@ -27,7 +29,9 @@ class ViewJudge:
         self._fresh = fresh
         self._jobs: dict[str, tuple[Job | None, float]] = {}  # by uid, until when
         self._left: dict[str, tuple[str, float]] = {}  # by the pod's uid: why, and until when
-        self._looked: dict[str, float] = {}  # by the pod's uid: until when it is fresh
+        self._fresh_until: dict[
+            Hashable, float
+        ] = {}  # by uid; where nothing was found, by all that are alike
         self._successors = Successors()
 
     def begin(self, successors: Successors) -> None:
@@ -36,7 +40,7 @@ class ViewJudge:
         now = self._clock.now()
         self._jobs = {uid: one for uid, one in self._jobs.items() if one[1] > now}
         self._left = {uid: one for uid, one in self._left.items() if one[1] > now}
-        self._looked = {uid: until for uid, until in self._looked.items() if until > now}
+        self._fresh_until = {key: until for key, until in self._fresh_until.items() if until > now}
 
     def put_job(self, pod: PendingPod, job: Job | None) -> None:
         """A pod's Job was read; None: it is gone."""
@@ -61,8 +65,8 @@ class ViewJudge:
             return "bare"
         if why := left_by_namespace(pod, self._offers, self.policy):
             return why
-        if self._successors.is_doubted(pod.key.namespace, self._clock.now()):
-            return "webhook"
+        if why := left_by_doubt(pod, self._successors.doubts, self._clock.now()):
+            return why
         if pod.uid in self._left:
             return self._left[pod.uid][0]
         if not pod.owner.is_job:
@@ -71,14 +75,40 @@ class ViewJudge:
             return None
         return left_by_job(pod, self._jobs[pod.owner.uid][0])
 
+    def trials_left(self, namespace: str) -> int | None:
+        return self._successors.trials_left(namespace)
+
     def is_fresh(self, pod: PendingPod) -> bool:
-        return pod.uid in self._looked
+        return pod.uid in self._fresh_until or self.alike(pod) in self._fresh_until
 
     def move(self, pod: PendingPod) -> Move | None:
-        self._looked[pod.uid] = self._clock.now() + self._fresh
-        if pod.pod is None:
+        move = None
+        if pod.pod is not None:
+            move = move_of(pod.pod, "/".join(pod.key), self._offers.without(pod.pod), self.policy)
+        decided_about = self.alike(pod) if move is None else pod.uid
+        self._fresh_until[decided_about] = self._clock.now() + self._fresh
+        return move
+
+    def alike(self, pod: PendingPod) -> Hashable:
+        """All that a decision goes by: it finds something else for all pods with this, or for none of them.
+
+        Equal are their specs, their annotations as far as decisions read these, their namespaces, and whether
+        they have a room. For one that has, nothing else is found; one without cannot use that room.
+        """
+        annotations = pod.pod.annotations if pod.pod is not None else {}
+        said = tuple((name, annotations[name]) for name in self.policy.annotations if name in annotations)
+        counted = pod.pod is not None and pod.pod.counted
+        return pod.key.namespace, pod.spec_digest, said, counted, self._has_room(pod)
+
+    def _has_room(self, pod: PendingPod) -> bool:
+        free, key = self._offers.free, "/".join(pod.key)
+        return free is not None and (isinstance(free.pods.get(key), BoundPod) or bool(free.room_of(key)))
+
+    def make_again(self, pod: PendingPod) -> Remade | None:
+        """A pod as the webhook would leave it, if it were sent to it now; None where that is not known."""
+        if pod.pod is None or left_by_namespace(pod, self._offers, self.policy):
             return None
-        return move_of(pod.pod, "/".join(pod.key), self._offers.without(pod.pod), self.policy)
+        return remade_of(pod.pod, self._offers.without(pod.pod), self.policy)
 
     def keep(self, pod: PendingPod, move: Move) -> None:
         if self._offers.free is not None and pod.owner is not None:

@@ -1,11 +1,13 @@
-"""Which pods are evicted: a pure function of what waits, what was evicted before, and the time.
+"""Which pods are evicted: by what waits, what was evicted before, and the time.
 
-Every rule that keeps evictions few is here. A pod's turn: namespaces take turns, those with fewer evictions lately first, and in each the pod that has
-waited longest. The decision, which costs most, comes last, and for so many pods in one plan.
+Every rule that keeps evictions few is here. Namespaces take turns by decisions; an eviction of the last
+minute counts as one. In a namespace its owners take turns. An owner's pod that has waited longest comes
+first. The decision costs most, so it comes last, and one plan makes a limited number of them. Pods that are
+passed over for it come first in the next plan, so no crowd keeps a pod from its turn.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
@@ -14,8 +16,13 @@ from tessera.core.admission.moves import Move
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import PendingPod
 from tessera.diagnosis.patience.rules import left_by_owner
+from tessera.kube.watch.resource import Key
 
 _MOST_DECISIONS: Final = 100  # in one plan; some 0.2 ms each
+_MOST_UNKNOWN: Final = 20  # owners that are read before the next plan; each is a request
+
+
+Taker = tuple[str, str | None]  # who takes turns: an owner in a namespace, or all of the namespace
 
 
 class Judge(Protocol):
@@ -27,8 +34,11 @@ class Judge(Protocol):
     def why_not(self, pod: PendingPod) -> str | None:
         """Why its controller, or its namespace, is left alone, in one word; None: that must be found out first."""
 
+    def trials_left(self, namespace: str) -> int | None:
+        """How many pods of a namespace may be evicted, by what is seen of the webhook there; None: all."""
+
     def is_fresh(self, pod: PendingPod) -> bool:
-        """Whether it was decided about just before, so that it need not be now."""
+        """Whether no decision is needed: there just was one, or nothing was found for one that is alike."""
 
     def move(self, pod: PendingPod) -> Move | None:
         """What it would get now in place of what it asks for, if that is free; None: nothing, or nothing else."""
@@ -57,10 +67,38 @@ class Plan:
 
     evictions: list[Eviction] = field(default_factory=list)
     notices: list[Eviction] = field(default_factory=list)  # bare pods: their authors are told
-    unknown: list[PendingPod] = field(default_factory=list)  # whose controllers are to be read first
+    unknown: list[PendingPod] = field(
+        default_factory=list
+    )  # whose controllers are to be read first, each once
     states: Counter[str] = field(
         default_factory=Counter
     )  # the pods beyond their patience, by what becomes of them
+
+
+@dataclass(slots=True)
+class PassedOver:
+    """The pods that the last plan had no decision for, or did not read the owners of; and who had turns when."""
+
+    plans: int = 0
+    since: dict[str, int] = field(default_factory=dict)  # by uid: the first plan that passed it over
+    # the last plan that had a decision for it, or the first that had none
+    turns: dict[Taker, int] = field(default_factory=dict)
+
+    def put(self, pods: Iterable[PendingPod], charged: Container[Taker]) -> None:
+        """Another plan passed these pods over, and no others; `charged`: who had a decision in it."""
+        self.plans += 1
+        since, turns = {}, {}
+        for pod in pods:
+            since[pod.uid] = self.since.get(pod.uid, self.plans)
+            for taker in _takers(pod):
+                turns[taker] = self.plans if taker in charged else self.turns.get(taker, self.plans)
+        self.since, self.turns = since, turns
+
+
+def _takers(pod: PendingPod) -> tuple[Taker, Taker]:
+    """The namespace of a pod, and its owner in it."""
+    namespace = pod.key.namespace
+    return (namespace, None), (namespace, pod.owner.uid if pod.owner is not None else "")
 
 
 def plan(
@@ -68,30 +106,29 @@ def plan(
     judge: Judge,
     history: History,
     busy: frozenset[str],
+    passed_over: PassedOver,
     *,
     now: float,
     most: int,
+    window: float,
 ) -> Plan:
-    """Who is evicted now, `most` at most; `busy`: owners of whom a pod was evicted whose successor has no node yet."""
-    found, decisions, busy_now = Plan(), 0, set(busy)
-    turns = _Turns(_beyond(pods, judge, history, found, now), history)
-    while (turn := turns.next()) is not None:
-        pod, patience = turn
-        why = _why_not(pod, judge, busy_now)
-        is_bare = why == "bare"
+    """Who is evicted now, `most` at most; `busy`: owners of whom a pod was evicted whose successor has no node yet.
+
+    `window`: seconds for which an eviction counts as one of lately.
+    """
+    found = Plan()
+    turns = _Turns(_beyond(pods, judge, history, found, now), passed_over, history.lately(now, window))
+    limits = _Limits(judge, set(busy), most)
+    for pod, patience in turns:
+        why = limits.why_not(pod)
         if why is None:
+            turns.charge()
             found.unknown.append(pod)
             why = "unknown"
-        elif not why or is_bare:
-            why = ""
-            if judge.is_fresh(pod):
-                why = "nothing_free"
-            elif decisions >= _MOST_DECISIONS or (len(found.evictions) >= most and not is_bare):
-                why = "later"
         if why:
             found.states[why] += 1
             continue
-        decisions += 1
+        turns.charge()
         move = judge.move(pod)
         if move is None:
             found.states["nothing_free"] += 1
@@ -101,13 +138,64 @@ def plan(
         else:
             found.states["evicted"] += 1
             found.evictions.append(Eviction(pod, move, patience))
-            busy_now.add(pod.owner.uid)
-            turns.took()
+            limits.evicted(pod.key.namespace, pod.owner.uid)
             judge.keep(pod, move)
+    passed_over.put(limits.passed_over, turns.charged)
     return found
 
 
-def _why_not(pod: PendingPod, judge: Judge, busy: set[str]) -> str | None:
+class _Limits:
+    """What one plan may do, and what it has done so far."""
+
+    def __init__(self, judge: Judge, busy: set[str], most: int) -> None:
+        self.passed_over: list[PendingPod] = []  # for which the plan has no decision, or no request
+        self._judge = judge
+        self._busy = busy
+        self._evictions_left = most
+        self._decisions_left = _MOST_DECISIONS
+        self._unknown: set[str] = set()  # owners
+        self._evicted: Counter[str] = Counter()  # by namespace
+
+    def why_not(self, pod: PendingPod) -> str | None:
+        """Why nothing is decided about a pod; empty: it is. None: its owner is to be read first."""
+        why = _why_left(pod, self._judge, self._busy)
+        if why is None:
+            return self._why_unread(pod)
+        is_bare = why == "bare"
+        if why and not is_bare:
+            return why
+        if self._judge.is_fresh(pod):
+            return "nothing_free"
+        if not is_bare:
+            trials = self._judge.trials_left(pod.key.namespace)
+            if trials is not None and self._evicted[pod.key.namespace] >= trials:
+                return "trial"
+            if not self._evictions_left:
+                return "later"
+        if not self._decisions_left:
+            self.passed_over.append(pod)
+            return "later"
+        self._decisions_left -= 1
+        return ""
+
+    def evicted(self, namespace: str, owner: str) -> None:
+        """A pod is to be evicted."""
+        self._evictions_left -= 1
+        self._evicted[namespace] += 1
+        self._busy.add(owner)
+
+    def _why_unread(self, pod: PendingPod) -> str | None:
+        owner = pod.owner.uid if pod.owner is not None else ""
+        if owner in self._unknown:
+            return "unknown"
+        if len(self._unknown) == _MOST_UNKNOWN:
+            self.passed_over.append(pod)
+            return "unknown"
+        self._unknown.add(owner)
+        return None
+
+
+def _why_left(pod: PendingPod, judge: Judge, busy: set[str]) -> str | None:
     if left := left_by_owner(pod):
         return left
     return "busy" if pod.owner is not None and pod.owner.uid in busy else judge.why_not(pod)
@@ -130,29 +218,65 @@ def _beyond(
             yield pod, patience
 
 
+_Turn = tuple[PendingPod, float]  # and its patience
+_Rank = tuple[bool, int, int, float, Key]  # less comes first
+
+
 class _Turns:
-    """Whose turn it is: namespaces with fewer evictions lately first; in each the pod that has waited longest."""
+    """Whose turn it is: of the namespaces, and of the owners in each, the one charged least in this plan.
 
-    def __init__(self, pods: Iterable[tuple[PendingPod, float]], history: History) -> None:
-        taken = Counter(namespace for _, namespace in history.recent)
-        self._queues: dict[str, deque[tuple[PendingPod, float]]] = {}
-        for one in sorted(pods, key=lambda one: (one[0].since or 0.0, one[0].key)):
-            self._queues.setdefault(one[0].key.namespace, deque()).append(one)
-        self._heap = [(taken[name], queue[0][0].since or 0.0, name) for name, queue in self._queues.items()]
-        heapify(self._heap)
-        self._last: tuple[int, str] | None = None  # whose turn it was, and its evictions
+    Of several, those with a pod that was passed over come first, by when they had their last turn. Then comes
+    the one whose pod has waited longest.
+    """
 
-    def next(self) -> tuple[PendingPod, float] | None:
-        if self._last is not None and (queue := self._queues[self._last[1]]):
-            heappush(self._heap, (self._last[0], queue[0][0].since or 0.0, self._last[1]))
-        self._last = None
-        if not self._heap:
-            return None
-        taken, _, name = heappop(self._heap)
-        self._last = taken, name
-        return self._queues[name].popleft()
+    def __init__(self, waiting: Iterable[_Turn], passed_over: PassedOver, lately: Counter[str]) -> None:
+        """`lately`: evictions by namespace, which count as charges."""
+        self.charged: set[Taker] = set()
+        self._passed_over = passed_over
+        self._charges = Counter[Taker]({(namespace, None): number for namespace, number in lately.items()})
+        self._queues: dict[Taker, deque[_Turn]] = {}  # by owner
+        for turn in sorted(waiting, key=lambda turn: self._rank(turn[0])):
+            self._queues.setdefault(_takers(turn[0])[1], deque()).append(turn)
+        self._owners: dict[str, list[tuple[int, _Rank, Taker]]] = {}  # heaps, by namespace
+        for owner in self._queues:
+            self._owners.setdefault(owner[0], []).append(self._entry(owner))
+        for owners in self._owners.values():
+            heapify(owners)
+        self._namespaces = [self._entry_of_namespace(namespace) for namespace in self._owners]
+        heapify(self._namespaces)
+        self._pod = PendingPod(Key("", ""))  # whose turn it is
 
-    def took(self) -> None:
-        """The pod whose turn it was is evicted."""
-        if self._last is not None:
-            self._last = self._last[0] + 1, self._last[1]
+    def __iter__(self) -> Iterator[_Turn]:
+        while self._namespaces:
+            _, _, namespace = heappop(self._namespaces)
+            owners = self._owners[namespace]
+            _, _, owner = heappop(owners)
+            queue = self._queues[owner]
+            turn = queue.popleft()
+            self._pod = turn[0]
+            yield turn
+            if queue:
+                heappush(owners, self._entry(owner))
+            if owners:
+                heappush(self._namespaces, self._entry_of_namespace(namespace))
+
+    def charge(self) -> None:
+        """The pod whose turn it is was decided about, or its owner is read."""
+        takers = _takers(self._pod)
+        self._charges.update(takers)
+        self.charged.update(takers)
+
+    def _entry(self, owner: Taker) -> tuple[int, _Rank, Taker]:
+        return self._charges[owner], self._rank(self._queues[owner][0][0], owner), owner
+
+    def _entry_of_namespace(self, namespace: str) -> tuple[int, _Rank, str]:
+        _, _, owner = self._owners[namespace][0]
+        taker = (namespace, None)
+        return self._charges[taker], self._rank(self._queues[owner][0][0], taker), namespace
+
+    def _rank(self, pod: PendingPod, taker: Taker | None = None) -> _Rank:
+        since = self._passed_over.since.get(pod.uid)
+        if since is None:
+            return True, 0, 0, pod.since or 0.0, pod.key
+        last = self._passed_over.turns.get(taker, 0) if taker is not None else 0
+        return False, last, since, pod.since or 0.0, pod.key

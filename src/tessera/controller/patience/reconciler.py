@@ -7,7 +7,7 @@ from typing import Final
 
 from tessera.controller.patience.endpoints import Endpoints, endpoint_slices
 from tessera.controller.patience.judge import ViewJudge
-from tessera.controller.patience.plan import Eviction, Plan, counted, plan
+from tessera.controller.patience.plan import Eviction, PassedOver, Plan, counted, plan
 from tessera.controller.patience.successors import SUCCESSOR_SECONDS, Successors
 from tessera.controller.patience.writes import Writes
 from tessera.controller.reconciler import Reconciler, ReconcilerParts
@@ -24,7 +24,6 @@ from tessera.kube.watch.table import entry_by_key
 
 log = logging.getLogger(__name__)
 
-_MOST_JOBS: Final = 20  # that are read before the next plan
 _HISTORY: Final = "history"
 
 
@@ -73,9 +72,12 @@ class PatienceReconciler(Reconciler):
         self._writes = Writes(parts.client, parts.recorder, namespace)
         self._history: History | None = None  # None: it is to be read
         self._unwritten = False  # some of it helped, and is not written yet
+        self._written_doubts = 0  # their revision in the history
+        self._passed_over = PassedOver()
         self._noticed = Once()  # by bare pod: its uid, once it has an Event
         self._conflicts = Retries(self._clock.now, *CONFLICTS)  # of the history, and of pods by UID
         parts.metrics.webhook_seen = lambda: self._webhook.is_ready
+        parts.metrics.doubted_namespaces = lambda: len(self._successors.doubts)
 
     def configure(self, policy: Policy) -> None:
         """Decide as the webhook does with this configuration. Without a patience in it the pods count that have an annotation, or whose namespace has one."""
@@ -102,6 +104,7 @@ class PatienceReconciler(Reconciler):
         # what another leader did since this one was it
         self._conflicts.clear()
         self._history, self._unwritten, self._successors = None, False, Successors(self._pace.successor)
+        self._written_doubts = 0
 
     async def rest(self, _: float) -> None:
         await self._clock.sleep(self._pace.poll)
@@ -114,27 +117,34 @@ class PatienceReconciler(Reconciler):
             return False
         if self._history is None:
             self._history, self._unwritten = await self._writes.read_history(), False
+            self._successors.restore(self._history.doubts, self._clock.now(), self._clock.wall())
         history = self._history
         for owner in self._successors.settle(self._clock.now(), self._has_node):
             history.helped(owner)
             self._unwritten = True
         found = self._plan(history)
         if found.unknown:
-            for pod in found.unknown[:_MOST_JOBS]:
+            for pod in found.unknown:
                 self._judge.put_job(pod, await self._writes.job(pod))
-            found = self._plan(history)
+            if (
+                not found.evictions and not found.notices
+            ):  # else these come first, and the Jobs' pods a second later
+                found = self._plan(history)
         self._metrics.patience_states = dict(found.states)
         for one in found.notices:
             self._notice(one)
         due = [one for one in found.evictions if self._conflicts.is_due(one.pod.uid)]
         evictions = [one for one in due if not await self._scales_up(one)]
-        if evictions or self._unwritten:
+        revision = self._successors.revision
+        if evictions or self._unwritten or revision != self._written_doubts:
             self._fence()
+            wall, doubts = self._clock.wall(), self._successors.written(self._clock.now(), self._clock.wall())
             # before the evictions: what is not written is not done, and of two that lead one cannot write
-            fresh = history.with_evictions(counted(evictions), self._clock.wall(), self._pace.window)
+            fresh = history.with_evictions(counted(evictions), wall, self._pace.window).with_doubts(doubts)
             self._history = None  # until it is written: another process may have
             self._conflicts.put_off(_HISTORY)
             self._history, self._unwritten = await self._writes.write_history(fresh), False
+            self._written_doubts = revision
             self._conflicts.forget(_HISTORY)
         while evictions:
             try:
@@ -178,8 +188,7 @@ class PatienceReconciler(Reconciler):
             self._unwritten = True
 
     def _plan(self, history: History) -> Plan:
-        now, wall = self._clock.now(), self._clock.wall()
-        allowed = self._successors.allowed(now) if self._webhook.is_ready else 0
+        wall = self._clock.wall()
         left = history.left(wall, self._pace.evictions, self._pace.window)
         lately = {uid for uid, one in history.owners.items() if wall - one.at < self._pace.successor}
         self._judge.begin(self._successors)
@@ -188,8 +197,10 @@ class PatienceReconciler(Reconciler):
             self._judge,
             history,
             self._successors.owners | lately,
+            self._passed_over,
             now=wall,
-            most=left if allowed is None else min(left, allowed),
+            most=left if self._webhook.is_ready else 0,
+            window=self._pace.window,
         )
 
     def _notice(self, one: Eviction) -> None:
@@ -218,7 +229,7 @@ class PatienceReconciler(Reconciler):
             waited_from = self._clock.wall() if before.left_alone == "gated" else before.since or 0.0
             pod = replace(pod, since=max(pod.since, waited_from))
         self.pods[pod.key] = pod
-        self._successors.see(pod, self._clock.now())
+        self._successors.see(pod, self._clock.now(), self._judge.make_again)
 
     def _remove(self, key: Key) -> None:
         self.pods.pop(key, None)

@@ -1,12 +1,13 @@
-"""What was evicted before: by owner, and in the last minute.
+"""What was evicted before: by owner, and in the last minute; and in which namespaces that did not help.
 
 It must outlive the process, or a controller that restarts would begin again with each owner's first patience, and with ten evictions. So it is
 written to a ConfigMap of the controller's own, before the evictions that it counts: what is not written is not done. The write carries the version that
 was read: of two processes that both take themselves for the leader, one fails to write.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -41,9 +42,19 @@ class Tries(NamedTuple):
         return now - self.at > max(_REMEMBERED, 2 * self.wait)
 
 
+class Doubt(NamedTuple):
+    """A pod came in the place of an evicted one without the webhook's decision: so may others there."""
+
+    pod: str  # its name
+    created: float  # Unix time
+    until: float  # no pod of the namespace is evicted
+    counts_until: float  # it counts for other namespaces, too: if two doubts do, no pod is evicted anywhere
+
+
 class _Text(msgspec.Struct):
     owners: dict[str, Tries] = {}
     recent: list[tuple[float, str]] = []
+    doubts: dict[str, Doubt] = {}
 
 
 _text: Final = msgspec.json.Decoder(_Text)
@@ -56,6 +67,7 @@ class History:
     version: str = ""  # of the ConfigMap; empty: there is none
     owners: dict[str, Tries] = field(default_factory=dict)  # by uid
     recent: list[tuple[float, str]] = field(default_factory=list)  # when, and in which namespace
+    doubts: Mapping[str, Doubt] = field(default_factory=dict)  # by namespace; in Unix time
 
     @classmethod
     def read(cls, raw: bytes) -> "History":
@@ -65,12 +77,12 @@ class History:
             text = _text.decode((one.data or {}).get(_KEY, "{}"))
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"ConfigMap {CONFIG_MAP}, key {_KEY}: {error}") from error
-        return cls(one.metadata.resource_version, text.owners, text.recent)
+        return cls(one.metadata.resource_version, text.owners, text.recent, text.doubts)
 
     def document(self, namespace: str) -> dict[str, Any]:
         """The ConfigMap; with its version, a write fails when another was first."""
         version = {"resourceVersion": self.version} if self.version else {}
-        text = msgspec.json.encode(_Text(self.owners, self.recent)).decode()
+        text = msgspec.json.encode(_Text(self.owners, self.recent, dict(self.doubts))).decode()
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -87,6 +99,14 @@ class History:
         """How many more may be evicted now, of so many within a time."""
         return max(0, most - sum(now - at < window for at, _ in self.recent))
 
+    def lately(self, now: float, window: float) -> Counter[str]:
+        """How many were evicted within a time, by namespace."""
+        return Counter(namespace for at, namespace in self.recent if now - at < window)
+
+    def with_doubts(self, doubts: Mapping[str, Doubt]) -> "History":
+        """The same evictions, and what is doubted now."""
+        return replace(self, doubts=doubts)
+
     def with_evictions(
         self, evicted: Iterable[tuple[str, str, float]], now: float, window: float
     ) -> "History":
@@ -99,7 +119,7 @@ class History:
             recent.append((now, namespace))
         for uid in list(owners)[: max(0, len(owners) - _MOST_OWNERS)]:
             del owners[uid]
-        return History(self.version, owners, recent)
+        return History(self.version, owners, recent, self.doubts)
 
     def helped(self, owner: str) -> None:
         """A pod of an owner was evicted and has a place now: that eviction was not in vain, and its others need not wait longer."""

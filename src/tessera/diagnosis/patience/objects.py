@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Final
+
+import msgspec
 
 from tessera.core.admission import limits
 from tessera.core.admission.limits import BeyondLimits
@@ -13,7 +16,7 @@ from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.mark import Mark, mark_of
 from tessera.core.requests.record import DECIDED_ANNOTATION, asked_of
 from tessera.kube.watch.resource import Key
-from tessera.protocol.kubernetes.lean_pod import pod_of
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.objects import OwnerReference, decode_named
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 
@@ -76,6 +79,7 @@ class PendingPod:
     left_alone: str = ""  # why it is not evicted whatever is free, in one word; empty: it may be
     conditions: tuple[tuple[str, str], ...] = ()  # type and status: a Job may have rules about them
     pod: Pod | None = None
+    spec_digest: bytes = b""  # equal for pods of equal specs, as far as decisions read these
 
     @property
     def is_marked(self) -> bool:
@@ -123,6 +127,7 @@ class PendingPod:
             left_alone,
             tuple((each.type, each.status) for each in status.conditions or ()),
             pod,
+            blake2b(msgspec.json.encode(decode_lean_pod(raw).spec), digest_size=16).digest(),
         )
 
 

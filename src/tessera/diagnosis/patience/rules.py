@@ -1,4 +1,8 @@
-"""Why a pod that waits is left alone, whatever its patience: by its owner, its namespace, its Job, and an autoscaler; and the words for it."""
+"""Why a pod that waits is left alone, whatever its patience, and the words for it.
+
+It may be for its owner, its namespace, its Job, or an autoscaler; or the webhook may not decide about its
+successor.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -6,6 +10,7 @@ from typing import Final
 from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.policy import Mode, Policy, mode_in
 from tessera.core.admission.view.view import ClusterView
+from tessera.diagnosis.patience.history import Doubt
 from tessera.diagnosis.patience.jobs import Job
 from tessera.diagnosis.patience.objects import PendingPod
 from tessera.protocol.kubernetes.controllers import EventIn
@@ -14,6 +19,7 @@ from tessera.protocol.kubernetes.controllers import EventIn
 _SCALES_UP: Final = frozenset({"TriggeredScaleUp", "Nominated"})
 # Seconds after which they have given up: the cluster-autoscaler's --max-node-provision-time, and Karpenter's time to register
 _SCALE_UP_SECONDS: Final = 900.0
+_DOUBTS_THAT_COUNT: Final = 2  # namespaces: what the pods of one do says nothing about the others
 
 WORDS: Final[Mapping[str, str]] = {
     "deleted": "it is being deleted",
@@ -31,6 +37,8 @@ WORDS: Final[Mapping[str, str]] = {
     "exempt": "the webhook leaves it alone",
     "observed": "the webhook only observes in its namespace",
     "job": "its Job would count the eviction as a failure (its podFailurePolicy does not ignore DisruptionTarget), is suspended, or is Kueue's",
+    "webhook": "a pod of its namespace came back without the webhook's decision",
+    "elsewhere": "pods of two other namespaces came back without the webhook's decision",
     "scale_up": "an autoscaler brings a node for it",
 }
 
@@ -48,6 +56,23 @@ def left_by_namespace(pod: PendingPod, view: ClusterView, policy: Policy) -> str
         return "exempt"
     namespace = view.namespaces.get(pod.key.namespace)
     return "observed" if mode_in(namespace, policy.mode) is Mode.OBSERVE else ""
+
+
+def doubting(doubts: Mapping[str, Doubt], now: float) -> list[str]:
+    """The namespaces for whose doubts no pod is evicted anywhere; none where there are too few."""
+    counting = [namespace for namespace, doubt in doubts.items() if now < doubt.counts_until]
+    return counting if len(counting) >= _DOUBTS_THAT_COUNT else []
+
+
+def left_by_doubt(pod: PendingPod, doubts: Mapping[str, Doubt], now: float) -> str:
+    """Why a pod is left alone where its successor may come without the webhook's decision; empty: it is not.
+
+    The times of the doubts are of the same clock as `now`.
+    """
+    doubt = doubts.get(pod.key.namespace)
+    if doubt is not None and now < doubt.until:
+        return "webhook"
+    return "elsewhere" if doubting(doubts, now) else ""
 
 
 def left_by_job(pod: PendingPod, job: Job | None) -> str:
