@@ -421,7 +421,9 @@ def _given(leaf: bytes, bundle: bytes) -> Objects:
     """The certificate comes from a Secret that others made."""
     objects = healthy(bundle)
     template = objects[kinds.DEPLOYMENTS][0]["spec"]["template"]["spec"]
-    template["containers"] = [{"name": "webhook", "args": ["webhook", "--tls-cert=/etc/tessera/tls/tls.crt"]}]
+    mounts = [{"name": "tls", "mountPath": "/etc/tessera/tls"}]
+    args = ["webhook", "--tls-cert=/etc/tessera/tls/tls.crt"]
+    template["containers"] = [{"name": "webhook", "args": args, "volumeMounts": mounts}]
     template["volumes"].append({"name": "tls", "secret": {"secretName": "given"}})
     objects[kinds.SECRETS] = [{"metadata": {"name": "given"}, "data": {"tls.crt": encoded(leaf)}}]
     return objects

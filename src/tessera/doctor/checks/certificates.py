@@ -162,7 +162,7 @@ def _has_controller(seen: Observations) -> bool:
     """Whether the webhook only reads the authority and the caBundle, as the chart has it."""
     if seen.controller is not None or seen.deployment is None:
         return True
-    return seen.deployment.has_flag("--read-only-certificates")
+    return seen.deployment.spec.template.option("--read-only-certificates") is not None
 
 
 def _maker(seen: Observations) -> str:

@@ -191,19 +191,13 @@ class Workload(Part):
 
     def config_map(self) -> str | None:
         """The ConfigMap in its volume `config`."""
-        found = (one.config_map for one in self._volumes("config") if one.config_map)
-        return next((one.name for one in found), None)
+        volumes = (one for one in self.spec.template.spec.volumes or () if one.name == "config")
+        return next((one.config_map.name for one in volumes if one.config_map), None)
 
     def given_secret(self) -> str | None:
-        """The Secret with a certificate that it was given, in its volume `tls`."""
-        found = (one.secret for one in self._volumes("tls") if one.secret)
-        return next((one.secret_name for one in found), None)
-
-    def _volumes(self, name: str) -> list[Volume]:
-        return [one for one in self.spec.template.spec.volumes or () if one.name == name]
-
-    def has_flag(self, flag: str) -> bool:
-        return any(flag in (one.args or ()) for one in self.spec.template.spec.containers or ())
+        """The Secret that it has its certificate from."""
+        volume, _ = self.spec.template.volume_of(self.spec.template.option("--tls-cert") or "")
+        return volume.secret.secret_name if volume.secret else None
 
     def port(self, name: str) -> int | None:
         containers = self.spec.template.spec.containers or ()
