@@ -11,6 +11,8 @@ from tessera.controller.patience import plan as plans
 from tessera.controller.patience.judge import ViewJudge
 from tessera.controller.patience.plan import PassedOver, plan
 from tessera.controller.patience.successors import Successors
+from tessera.core.admission.decision import decide
+from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import BoundPod, usage_of
@@ -141,6 +143,21 @@ def test_fault_82_a_pod_beyond_the_limits():
     large = document("large", "b", owner=owned("large"), metadata={"creationTimestamp": CREATED})
     large["spec"]["containers"][0]["resources"]["limits"] |= invented
     plans = Plans(large, document("victim"))
+    found = plans.plan()
+    assert [one.pod.key.name for one in found.evictions] == ["victim"]
+    assert found.states == {"large": 1, "evicted": 1}
+
+
+def test_fault_82_a_decision_that_takes_too_many_steps(monkeypatch):
+    """A small pod may ask for more comparisons with the nodes than a decision makes; the others have their turn."""
+
+    def decided(waits, view, policy):
+        if waits.namespace == "b":
+            raise BeyondLimits("too many steps")
+        return decide(waits, view, policy)
+
+    monkeypatch.setattr("tessera.core.admission.moves.decide", decided)
+    plans = Plans(document("slow", "b", owner=owned("slow")), document("victim"))
     found = plans.plan()
     assert [one.pod.key.name for one in found.evictions] == ["victim"]
     assert found.states == {"nothing_free": 1, "evicted": 1}

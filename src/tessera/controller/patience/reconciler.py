@@ -126,10 +126,8 @@ class PatienceReconciler(Reconciler):
         if found.unknown:
             for pod in found.unknown:
                 self._judge.put_job(pod, await self._writes.job(pod))
-            if (
-                not found.evictions and not found.notices
-            ):  # else these come first, and the Jobs' pods a second later
-                found = self._plan(history)
+            if not found.evictions and not found.notices:
+                found = self._plan(history)  # else the Jobs' pods come a second later
         self._metrics.patience_states = dict(found.states)
         for one in found.notices:
             self._notice(one)
