@@ -394,6 +394,24 @@ def test_an_autoscaler_that_brings_a_node():
     run(main)
 
 
+def test_fault_84_an_autoscaler_among_other_events():
+    """However many others a tenant writes about its pod: they are read page by page, and none is kept."""
+
+    async def main():
+        async with world(waiting("p")) as it:
+            uid = it.store.get(PODS, "p", "a").document["metadata"]["uid"]
+            about = {"involvedObject": {"uid": uid}, "lastTimestamp": "2027-01-15T07:59:00Z"}
+            for number in range(250):
+                text = {"reason": "FailedScheduling", "message": "x" * 1000}
+                it.store.create(EVENTS, {"metadata": {"name": f"e{number}"}, **about, **text}, "a")
+            it.store.create(EVENTS, {"metadata": {"name": "z"}, **about, "reason": "TriggeredScaleUp"}, "a")
+            assert len(await it.look()) == 0
+            pages = [one for one in it.server.requests if one.path == "/api/v1/namespaces/a/events"]
+            assert len(pages) == 3
+
+    run(main)
+
+
 def test_jobs_that_pay_are_left_alone():
     """One that ignores evictions is not; a Job is read once a minute."""
     ignore = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}

@@ -15,12 +15,13 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.eviction import evict
 from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.listing import read_list
 from tessera.protocol.kubernetes.controllers import decode_event
-from tessera.protocol.kubernetes.objects import decode_list
 
 log = logging.getLogger(__name__)
 
 REASON: Final = "GPUPatience"  # of Events
+_EVENTS_OF_A_PAGE: Final = "100"
 
 Result = Literal["evicted", "changed", "refused"]
 
@@ -58,11 +59,21 @@ class Writes:
         return found if found and found.uid == pod.owner.uid else None
 
     async def scales_up(self, pod: PendingPod) -> bool:
-        """Whether an autoscaler brings a node for a pod, by its Events."""
-        query = {"fieldSelector": f"involvedObject.uid={pod.uid}"}
-        raw = await self._client.get(path_of("v1", "events", namespace=pod.key.namespace), query)
-        events = [decode_event(one) for one in decode_list(raw).items or ()]
-        return bool(left_by_autoscaler(events, self._clock.wall()))
+        """Whether an autoscaler brings a node for a pod, by its Events.
+
+        They are read one by one: a tenant can write hundreds about its pod, of a megabyte each.
+        """
+        query = {"fieldSelector": f"involvedObject.uid={pod.uid}", "limit": _EVENTS_OF_A_PAGE}
+        now, scaling = self._clock.wall(), list[str]()
+
+        def take(raw: bytes) -> None:
+            if left_by_autoscaler([decode_event(raw)], now):
+                scaling.append(pod.uid)
+
+        await read_list(
+            self._client, path_of("v1", "events", namespace=pod.key.namespace), query, lambda: take
+        )
+        return bool(scaling)
 
     async def evict(self, pod: PendingPod) -> Result:
         """Evict a pod as it was seen; `changed`: it is not so any more. Raises `KubeError` for anything else that goes wrong."""
