@@ -21,7 +21,7 @@ from tessera.kube.watch.resource import (
 )
 from tessera.kube.watch.table import Table, entry_by_key, entry_by_name
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
-from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, kept_small
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.operator import MigManagerConfig
@@ -114,7 +114,7 @@ class LayoutState:
         if known is None or not is_before(
             node.metadata.resource_version, known.node.metadata.resource_version
         ):
-            self.nodes[node.metadata.name] = SeenNode.of(node)
+            self.nodes[node.metadata.name] = SeenNode.of(kept_small(node))
             self._changed()
 
     def refresh_layout(self, one: MigLayout) -> None:

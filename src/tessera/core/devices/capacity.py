@@ -8,6 +8,7 @@ and takes the old one out before the new one goes in.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from sys import intern
 from typing import Final, TypeVar
 
 from tessera.core.devices.followed import UNCOUNTED, is_small_place, kept_resources
@@ -101,9 +102,9 @@ def pod_use(
 
     claim = alternatives_of(pod)
     return PodUse(
-        pod.namespace,
+        intern(pod.namespace),  # thousands of pods have the same
         pod.name,
-        pod.node_name,
+        intern(pod.node_name),
         kept(amounts),
         ending=deleted,
         created=created,

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from tessera.core.cache import cache_short
 from tessera.core.kubernetes import quota
@@ -27,6 +28,8 @@ from tessera.protocol.kubernetes.objects import (
     decoded_once,
     decoder,
 )
+
+T = TypeVar("T")
 
 
 class _NodeSpecIn(Part):
@@ -76,6 +79,32 @@ class QuotaIn(Part):
     metadata: Metadata
     spec: _QuotaSpecIn = msgspec.field(default_factory=_QuotaSpecIn)
     status: _QuotaStatusIn = msgspec.field(default_factory=_QuotaStatusIn)
+
+
+def kept_small(one: NodeIn) -> NodeIn:
+    """The same node, to be kept: what thousands of nodes say is kept once, and of its conditions only whether it is ready."""
+    metadata, status = one.metadata, one.status
+    ready = [Condition("Ready", each.status) for each in status.conditions or () if each.type == "Ready"]
+    return structs.replace(
+        one,
+        metadata=structs.replace(metadata, labels=_interned(metadata.labels)),
+        status=structs.replace(
+            status,
+            allocatable=_interned(status.allocatable),
+            capacity=_interned(status.capacity),
+            conditions=ready,
+        ),
+    )
+
+
+def _interned(texts: Mapping[str, T] | None) -> dict[str, T] | None:
+    """The same texts, each of them kept once in this process."""
+    return None if texts is None else {sys.intern(key): _shared(text) for key, text in texts.items()}
+
+
+@lru_cache(maxsize=4096)
+def _shared(text: T) -> T:
+    return text
 
 
 def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
