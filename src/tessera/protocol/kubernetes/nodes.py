@@ -102,7 +102,7 @@ def _interned(texts: Mapping[str, T] | None) -> dict[str, T] | None:
     return None if texts is None else {sys.intern(key): _shared(text) for key, text in texts.items()}
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)
 def _shared(text: T) -> T:
     return text
 
