@@ -28,7 +28,6 @@ Document = dict[str, Any]
 
 AFTER: Final = 60.0  # seconds after which memory is back
 _MOST_KEPT: Final = 1.15  # of the memory before
-_PACE: Final = 0.01  # seconds between two objects
 _CALM: Final = 8.0  # seconds until a process has read a small cluster
 _HONEST: Final = 10  # pods that wait besides
 _FLOOD: Final = 20.0  # seconds to read the objects; a process that is killed by them was after 4
@@ -171,6 +170,7 @@ class Flood:
     number: int
     kind: ResourceType = PODS
     seconds: float = _FLOOD
+    pace: float = 0.02  # seconds between two objects
 
 
 _PATIENCE_MIB, _LAYOUTS_MIB, _FULL_MIB, _DASHBOARD_MIB = 448, 192, 384, 512
@@ -200,7 +200,12 @@ FLOODS: Final = (
     Flood(name="preference-webhook", process="webhook", mib=_FULL_MIB, make=with_preference, number=150),
     Flood(name="shapes-controller", process="controller", mib=_PATIENCE_MIB, make=of_all_shapes, number=300),
     Flood(
-        name="small-controller", process="controller", mib=_PATIENCE_MIB, make=just_small_enough, number=2000
+        name="small-controller",
+        process="controller",
+        mib=_PATIENCE_MIB,
+        make=just_small_enough,
+        number=2000,
+        pace=0.005,
     ),
     Flood(name="shapes-webhook", process="webhook", mib=_FULL_MIB, make=of_all_shapes, number=300),
     Flood(
@@ -301,7 +306,7 @@ async def run(flood: Flood, after: float) -> str:
                 idle = _resident(process)
                 for number in range(flood.number):
                     _put(store, flood, number)
-                    await asyncio.sleep(_PACE)
+                    await asyncio.sleep(flood.pace)
                 await asyncio.sleep(flood.seconds)
                 there = _resident(process)
             with _running(group, command) as process:
@@ -310,7 +315,7 @@ async def run(flood: Flood, after: float) -> str:
                 for number in range(flood.number):
                     with suppress(StatusError):  # of a node that changes there is one
                         store.delete(flood.kind, f"flood-{number}", _namespace(flood))
-                    await asyncio.sleep(_PACE)
+                    await asyncio.sleep(flood.pace)
                 await asyncio.sleep(after)
                 gone = _resident(process)
             peak, kills = group.peak_mib, group.kills

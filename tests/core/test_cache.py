@@ -22,6 +22,18 @@ def test_a_value_that_is_put_again_counts_once():
     assert (cache.get(1), cache.bytes) == (None, 0)
 
 
+def test_a_cache_that_overflows_says_so():
+    """Until it is cleared: what is in it has little in common."""
+    cache = ByteCache[int, str](most=100, largest=60)
+    seen = []
+    for key in (1, 2):
+        cache.put(key, "value", 60)
+        seen.append(cache.is_overflowing)
+    cache.clear()
+    assert seen == [False, True]
+    assert (len(cache), cache.bytes, cache.is_overflowing) == (0, 0, False)
+
+
 def test_long_arguments_are_not_kept():
     """A function is asked again about what is long, and once about what is short."""
     asked = list[str]()

@@ -19,6 +19,7 @@ class ByteCache(Generic[K, V]):
         self._values: dict[K, V] = {}
         self._sizes: dict[K, int] = {}
         self.bytes = 0
+        self.is_overflowing = False  # whether values had to go since it was cleared
         self.get = self._values.get
 
     def __len__(self) -> int:
@@ -33,10 +34,16 @@ class ByteCache(Generic[K, V]):
             return
         self.bytes += size
         while self.bytes > self._most:
+            self.is_overflowing = True
             oldest = next(iter(self._values))
             del self._values[oldest]
             self.bytes -= self._sizes.pop(oldest)
         self._values[key], self._sizes[key] = value, size
+
+    def clear(self) -> None:
+        self._values.clear()
+        self._sizes.clear()
+        self.bytes, self.is_overflowing = 0, False
 
 
 def cache_short(

@@ -9,7 +9,7 @@ import pytest
 from tessera.core.admission.view.pods import BoundPod, Origin, WaitingPod
 from tessera.core.kubernetes.scheduling import Toleration
 from tessera.protocol.admission import review
-from tessera.protocol.admission.viewed_pod import read_viewed_pod
+from tessera.protocol.admission.viewed_pod import forget_templates, read_viewed_pod
 from tessera.protocol.kubernetes.objects import InvalidObject
 from tests.build import MIG, pod_document
 from tests.build import review as review_of
@@ -263,3 +263,25 @@ def test_fault_70_large_pods_do_not_fill_the_caches():
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 100 * 8192
+
+
+def test_fault_70_pods_that_have_little_in_common_leave_nothing():
+    """After thousands of pods that are each just small enough, the caches are empty again; what templates share stays known before."""
+    template = pod(nodeSelector={"zone": "a"})
+    forget_templates()
+    before = read(template)
+    forget_templates()
+    after = read(template)
+    assert isinstance(before, WaitingPod)
+    assert isinstance(after, WaitingPod)
+    assert after.shape is before.shape, "a few pods are no reason to forget"
+    tracemalloc.start()
+    for number in range(200):
+        terms = [{"key": "zone", "operator": "NotIn", "values": [f"{number}-{at}" for at in range(370)]}]
+        required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+        read(pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}))
+    forget_templates()
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 200 * 1024

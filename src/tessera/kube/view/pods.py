@@ -16,10 +16,11 @@ from tessera.kube.clock import Clock
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key
 from tessera.kube.watch.table import Table, TableEntry
-from tessera.protocol.admission.viewed_pod import read_viewed_pod
+from tessera.protocol.admission.viewed_pod import forget_templates, read_viewed_pod
 
 _log: Final = logging.getLogger("tessera.kube")
 _PODS: Final = replace(UNFINISHED_PODS, optional=True)
+_FORGET: Final = 30.0  # seconds between two looks at the caches of templates
 _LIST_AGAIN: Final = 60.0  # seconds at least between two lists for pods that are followed in part
 
 _Read = tuple[str, ViewedPod | None]
@@ -37,6 +38,7 @@ class PodFollower:
         self._stated = frozenset[str]()  # what nodes state, by which pods are read
         self._is_outdated = False  # whether pods were listed before nodes stated some of it
         self._listed_again = -_LIST_AGAIN
+        self._forgot = -_FORGET
         entry = TableEntry(self._read, self._put, self._delete, replace=self._replace)
         self.table: Table = {_PODS: entry}
         follower.add(self.table)
@@ -53,6 +55,9 @@ class PodFollower:
         if self._offers.free is not None:
             self._offers.free.expire(self._clock.now())
             self._follow_stated(self._offers.free)
+        if self._clock.now() >= self._forgot + _FORGET:
+            self._forgot = self._clock.now()
+            forget_templates()
 
     def stop(self) -> None:
         """From now on it is not known what is free."""

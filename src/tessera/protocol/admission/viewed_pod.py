@@ -57,6 +57,20 @@ _shapes: Final = ByteCache[_Key, Shape](4 * 2**20, 128 * 1024)
 _origins: Final = ByteCache[_Key, Origin](2 * 2**20, 64 * 1024)
 
 
+def forget_templates() -> None:
+    """Clear the caches after pods that had little in common; to be called now and then.
+
+    Each value that is kept keeps a megabyte of the allocator, with what is free in it.
+    """
+    templates = (_usages, _alike, _shapes)
+    if any(cache.is_overflowing for cache in templates):
+        for cache in templates:
+            cache.clear()
+        _origins.clear()
+    elif _origins.is_overflowing:
+        _origins.clear()
+
+
 class _MetadataIn(Part):
     name: str = ""
     generate_name: str = ""
