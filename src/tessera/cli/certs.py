@@ -1,6 +1,6 @@
 """`tessera certs`: the webhook's own certificate authority."""
 
-import logging
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,19 +13,19 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Listen, log_options, option, together
 from tessera.cli.common.output import Output, echo, headed, no_headers_option, output_option, print_document
-from tessera.cli.common.process import ProcessChoice
 from tessera.core.errors import InvalidInput, TesseraError, of_system
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.pem import certificates_in, leads_to
 from tessera.serving.address import Address
-from tessera.serving.metrics import process_metrics
+from tessera.serving.ending import Signalled, until_signalled
+from tessera.serving.logs import Log, choose
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import bundle_of, names_in, read_authorities, write_authorities
+from tessera.webhook.certificates.controller import run_controller
 from tessera.webhook.certificates.files import GivenCertificate, read_given
-from tessera.webhook.certificates.manager import CertificateManager
 from tessera.webhook.certificates.rotation import Authorities, RotationPolicy
-from tessera.webhook.certificates.signer import Signer, run_program
+from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import Conflict, KubeStore, check_clock
 
 T = TypeVar("T")
@@ -77,22 +77,24 @@ def run(
     change the webhook configuration, which is the right to see and change every write in the cluster. Several may
     run; one is enough, because webhooks use the existing authority while none runs.
     """
-    process = ProcessChoice(metrics_listen, cluster, log_format, log_level)
+    log = Log(choose(log_format), log_level)
 
     async def work() -> None:
         async with cluster.connected(user_agent=f"tessera-certificates/{__version__}") as client:
-            manager = CertificateManager(
-                _store(client, settings), Signer(run_program), None, (), process.open_log()
-            )
-            await process.serve(
-                manager.run(),
-                lambda: [*manager.metrics(), *process_metrics()],
-                manager,
-                logging.getLogger("tessera.webhook.certificates"),
-                why_not=lambda: f"not ready: certificates: {manager.not_ready()}",
-            )
+            policy = settings.get("certificate_policy", RotationPolicy())
+            await run_controller(_store(client, settings), log, metrics_listen, policy)
 
-    return process.run(work)
+    async def until_signal() -> None:
+        try:
+            await until_signalled(work())
+        except Signalled as ended:
+            log.info("ended", signal=ended.number.name)
+
+    try:
+        asyncio.run(until_signal())
+    finally:
+        log.close()
+    return 0
 
 
 @command.command(short_help="Show the authorities, and which of them the API servers trust.")

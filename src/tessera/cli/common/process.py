@@ -1,6 +1,7 @@
 """Programs that run until a signal stops them: their options, and how they run."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -26,16 +27,9 @@ class ProcessChoice:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
         """Work with logs set up until a signal comes, and then leave in good order."""
-        log = self.open_log()
-        with forwarding(log):
-            try:
-                asyncio.run(until_signalled(work()))
-            except Signalled as ended:
-                log.info("ended", signal=ended.number.name)
+        with forwarding(Log(choose(self.log_format), self.log_level)), contextlib.suppress(Signalled):
+            asyncio.run(until_signalled(work()))
         return 0
-
-    def open_log(self) -> Log:
-        return Log(choose(self.log_format), self.log_level)
 
     async def serve(
         self,
@@ -43,10 +37,9 @@ class ProcessChoice:
         families: Callable[[], Iterable[Family]],
         health: Any,  # has `alive` and `ready`
         log: logging.Logger,
-        why_not: Callable[[], str] = lambda: "not yet",
     ) -> None:
-        """Answer probes and scrapes, if that is wanted, for as long as the work goes on; `why_not` while it is not ready."""
-        server = health_server(families, lambda: health.alive, lambda: health.ready, why_not)
+        """Answer probes and scrapes, if that is wanted, for as long as the work goes on."""
+        server = health_server(families, lambda: health.alive, lambda: health.ready)
         try:
             if self.metrics_listen:
                 taken = await server.start(self.metrics_listen)

@@ -8,7 +8,6 @@ Self-managed, each reconciliation goes one way:
 - done: `manager` takes that step. `signer` makes keys and certificates in a short-lived program (`pki`), `store` writes
   the Secret and the bundle, `served` holds what the listener shows to the next client.
 
-The webhook's own manager reads and serves. `tessera certs run` runs one that writes: a process that reads two objects and takes
-no input from tenants, so that the server that does need not have the right to change a webhook configuration, which is the
-right to see and change every write in the cluster. `files` is the other mode: it follows the files that are given. Not here: the listener (`webhook.http`) and the commands (`cli.certs`).
+The webhook's own manager reads and serves; `controller` (`tessera certs run`) runs one that writes. `files` is the other
+mode: it follows the files that are given. Not here: the listener (`webhook.http`) and the commands (`cli.certs`).
 """

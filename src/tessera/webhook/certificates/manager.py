@@ -61,8 +61,6 @@ _REPEAT_SECONDS: Final = 600.0  # an error that stays the same is logged again t
 class CertificateManager:
     """Keeps a certificate served that API servers trust; without `served`, only what other processes sign with."""
 
-    alive = True  # it is, where it answers
-
     def __init__(
         self,
         store: KubeStore,
@@ -109,10 +107,6 @@ class CertificateManager:
             return "there is no certificate authority yet: `tessera certs run` makes it"
         now = replace(self._known, now=self._clock.wall(), leaf=self._leaf)
         return rotation.not_ready(now, self._policy, self._sightings.found)
-
-    @property
-    def ready(self) -> bool:
-        return self.not_ready() is None
 
     def trusted(self) -> bool:
         """Whether the bundle trusts what is served, seen within the last minute: a bundle unseen proves nothing."""
