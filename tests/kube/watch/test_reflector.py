@@ -529,3 +529,27 @@ async def test_relist_while_listing():
             await asyncio.sleep(0.001)
         task.cancel()
         assert one.sink.replaced == [{"a": ""}, {"a": ""}]
+
+
+async def test_relist_while_a_watch_is_being_opened():
+    """The list is read again at once, not when that watch ends, which takes minutes."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        one = Setup(server, client, watch_list=False)
+        one.put("a")
+        opened: list[Request] = []
+
+        def relist(request: Request) -> None:
+            if "watch" in request.query and not opened:
+                opened.append(request)
+                one.reflector.relist()
+
+        server.intercept = relist
+        task = asyncio.create_task(one.reflector.run())
+        await one.clock.pass_sleep(0.8)  # the watch was young
+        async with asyncio.timeout(5):
+            while len(one.sink.replaced) < 2:
+                await asyncio.sleep(0.001)
+            one.put("b")
+            await one.sink.until(a="", b="")
+        task.cancel()
+        assert one.health.errors == {}

@@ -286,6 +286,8 @@ class Reflector:
             query["resourceVersion"] = self.health.version
         self.health.watches += 1
         async with self._client.watch(self.resource.path, query) as lines:
+            if self._lists_again and not initial:
+                return  # the list was asked for while the watch was being opened
             self._streaming, self._lines = True, lines
             guard = SilenceGuard(lines, self._clock, self._silence_limit)
             guarding = asyncio.create_task(guard.run())
