@@ -315,6 +315,32 @@ async def test_who_can_be_without_a_collection_shares_it_with_who_cannot():
             assert (needed.names, extra.names, follower.missing()) == ({"a"}, {"a"}, None)
 
 
+async def test_a_table_that_is_added_while_what_was_absent_is_listed():
+    """It takes all that there is by now: it is not left with the empty collection that there was before."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        nodes, late, clock = Names(), Names(), FakeClock()
+        client.clock = clock
+        optional = replace(NODES, optional=True)
+        follower = Follower(client)
+
+        def decode(raw: bytes) -> str:
+            if late.sink not in follower.reflectors[0].entries:
+                follower.add({optional: late.sink})
+            return nodes.decode(raw)
+
+        follower.add({optional: replace(nodes.sink, decode=decode)})
+        server.intercept = lambda request: status(ABSENT)
+        async with follower.following(), asyncio.timeout(5):
+            server.intercept = lambda request: None
+            put(server, kinds.NODES, "a")
+            await clock.until_asleep()
+            await clock.advance(60)
+            await nodes.until("a")
+            await late.until("a")
+            put(server, kinds.NODES, "b")
+            await late.until("a", "b")
+
+
 def lists(server: MisbehavingApiServer) -> int:
     """How many lists were asked for that are no watches."""
     return len(server.asked(NODES.path, watch=None, limit=None))

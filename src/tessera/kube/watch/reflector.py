@@ -416,8 +416,8 @@ class Reflector:
             self._again = False
             self.relist()
         else:
-            for entry in self.entries.keys() - self._listed:  # it was added while the list was read
-                self._join(entry)
+            for entry in [entry for entry in self.entries if entry.decode not in objects]:
+                self._join(entry)  # it was added while the list was read
 
     def _have(self, version: str) -> None:
         self._set_takers()
