@@ -341,6 +341,21 @@ async def test_a_table_that_is_added_while_what_was_absent_is_listed():
             await late.until("a", "b")
 
 
+async def test_nobody_waits_for_a_table_that_is_dropped():
+    """Who waits until all tables are complete goes on when the last that is not is followed no longer."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        nodes, spaces = Names(), Names()
+        server.intercept = lambda request: status(FORBIDDEN) if "namespaces" in request.path else None
+        table: Table = {NAMESPACES: spaces.sink}
+        follower = Follower(client, {NODES: nodes.sink}, table)
+        async with follower.following(complete=False), asyncio.timeout(5):
+            waiting = asyncio.create_task(follower.synced())
+            await follower.synced({NODES: nodes.sink})
+            assert not waiting.done()
+            follower.drop(table)
+            await waiting
+
+
 def lists(server: MisbehavingApiServer) -> int:
     """How many lists were asked for that are no watches."""
     return len(server.asked(NODES.path, watch=None, limit=None))

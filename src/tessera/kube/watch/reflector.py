@@ -86,7 +86,7 @@ class Reflector:
         self._initial: _Decoded | None = None  # objects of a streamed list that is not complete yet
         self._streaming = False  # whether a watch is open
         self._silent_watches = 0
-        self._taken = asyncio.Event()  # set for a moment, when entries have taken a list
+        self._taken = asyncio.Event()  # set for a moment, when entries have taken a list, or one is dropped
         self._lines: BodyLines | None = None  # of the watch that is open
         self._again = False  # whether the list that is being read must be read once more
 
@@ -119,15 +119,20 @@ class Reflector:
         self._listed.discard(entry)
         self._leave(entry)
         self._set_takers()
+        self._wake_waiting()
 
     def has_listed(self, entry: TableEntry[Any]) -> bool:
         """Whether an entry holds a complete list."""
         return entry in self._listed
 
     async def synced(self, *entries: TableEntry[Any]) -> None:
-        """Wait until these entries hold a complete list; without any, until all do."""
-        while not self._listed.issuperset(entries or self.entries):
+        """Wait until these entries hold a complete list; without any, until all do. One that is dropped is not waited for."""
+        while (self.entries.keys() & (entries or self.entries)) - self._listed:
             await self._taken.wait()
+
+    def _wake_waiting(self) -> None:
+        self._taken.set()
+        self._taken.clear()
 
     def relist(self, *entries: TableEntry[Any]) -> None:
         """Read the whole list again, since its objects are to be read in another way; what was read stays until then.
@@ -252,8 +257,7 @@ class Reflector:
         joining.events.clear()
         if not is_before(self.health.version, version):
             self._has_joined(entry)
-        self._taken.set()
-        self._taken.clear()
+        self._wake_waiting()
 
     def _let_join(self, event: WatchEvent) -> None:
         """Before an event is given: which of those that join get it with the others, later, or with their list."""
@@ -424,8 +428,7 @@ class Reflector:
         self.health.version = version
         self.health.last_contact = self._clock.now()
         self.health.synced = True
-        self._taken.set()
-        self._taken.clear()
+        self._wake_waiting()
 
     def _set_takers(self) -> None:
         """Group the entries that hold a list by how they decode objects."""
