@@ -358,6 +358,23 @@ def test_of_two_that_lead_one_evicts():
     run(main)
 
 
+def test_an_outage_is_over_at_once():
+    """Where the history could not be written for minutes, pods are evicted as soon as it can: only conflicts wait for longer."""
+
+    async def main():
+        async with world(waiting("p")) as it:
+            broken = StatusError(500, "InternalError", "broken")
+            it.server.intercept = lambda request: status(broken) if request.method == "POST" else None
+            for _ in range(8):
+                with pytest.raises(ApiError):
+                    await it.look()
+                await it.clock.advance(30.0)  # as the loop does at most
+            it.server.intercept = it.server._intercept
+            assert len(await it.look()) == 1
+
+    run(main)
+
+
 def test_what_was_done_before_a_restart_counts():
     """Ten a minute, and each owner's patience, by the history that the last process wrote."""
 

@@ -15,7 +15,7 @@ from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import PendingPod
-from tessera.kube.errors import KubeError
+from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
@@ -140,8 +140,12 @@ class PatienceReconciler(Reconciler):
             # before the evictions: what is not written is not done, and of two that lead one cannot write
             fresh = history.with_evictions(counted(evictions), wall, self._pace.window).with_doubts(doubts)
             self._history = None  # until it is written: another process may have
-            self._conflicts.put_off(_HISTORY)
-            self._history, self._unwritten = await self._writes.write_history(fresh), False
+            try:
+                self._history, self._unwritten = await self._writes.write_history(fresh), False
+            except ApiError as error:
+                if error.is_conflict:
+                    self._conflicts.put_off(_HISTORY)
+                raise
             self._written_doubts = revision
             self._conflicts.forget(_HISTORY)
         while evictions:
