@@ -54,6 +54,7 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
 
     def call(*, cordons, refuses, timeout=HOUR, interrupted=None):
         clock, told, asked, writes = PolledTime(), list[str](), list[tuple[float, bool]](), list[float]()
+        runner.clock = clock
 
         async def change(_, seconds):
             clock.time += seconds
@@ -166,6 +167,21 @@ def test_interrupted_during_conflicts(roll_out, well, cordons):
     assert found.ended[0] == "failed"
     assert found.ended[1].startswith("interrupted")
     assert ROLLOUT not in roll_out.cluster.node("gpu-0")["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("cordons", [False, True])
+def test_one_burst_of_changes(roll_out, cordons):
+    """A node that changes many times within five seconds costs seconds: it does not stay cordoned for minutes."""
+    began = list[float]()
+
+    def refuses(number):
+        began.append(roll_out.clock.time)
+        return number > 1 and roll_out.clock.time < began[1] + 5.0
+
+    found = roll_out(cordons=cordons, refuses=refuses)
+    assert found.ended == ("done", "")
+    assert TOLD not in found.told
+    assert found.time < 30.0
 
 
 def test_longer_each_time():

@@ -46,13 +46,15 @@ class Carrier:
         decide: Callable[[], Awaitable[tuple[NodeSnapshot | None, Step | Outcome]]],
         write: Callable[[NodeSnapshot, Patch], Awaitable[bool]],
     ) -> Outcome | Wait | None:
-        """Take the next steps of a node until its rollout ends or waits; None where it has none, or more can follow at once.
+        """Take the next steps of a node until its rollout ends or waits; None where it has none, or more can follow at the next look.
 
         `decide` looks at the node and says what is next; `write` says whether a write went through.
         """
         for _ in range(_MOST_STEPS):
             if self.is_resting(name):
                 return Wait(CHANGES_ALL_THE_TIME)
+            if self._conflicts.is_pausing(_path(name)):
+                return None
             seen, found = await decide()
             if isinstance(found, Outcome):
                 return found
