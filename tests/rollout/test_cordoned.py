@@ -129,6 +129,24 @@ def test_drain(roll_out):
     assert [one.key[1] for one in pods] == ["other"]
 
 
+def test_an_eviction_that_always_conflicts(roll_out):
+    """An eviction that the API server answers with 409 each time is asked for five times, and then not again for minutes."""
+    roll_out.cluster.add(pod("train", "gpu-0", MIG + "2g.20gb"))
+    asked = []
+
+    def refuse(request):
+        if request.path.endswith("/eviction"):
+            asked.append(request.path)
+            return status(StatusError(409, "Conflict", "the object has been modified"))
+        return None
+
+    roll_out.cluster.server.intercept = refuse
+    result, reason = roll_out("gpu-0", drain=True, seconds=1.0).ended["gpu-0"]
+    assert result == "refused"
+    assert len(asked) == 5
+    assert reason.endswith("default/train is not evicted: it changed 5 times in a row meanwhile")
+
+
 def test_a_pod_of_a_daemonset_is_not_evicted(roll_out):
     """Its DaemonSet would make it again on the cordoned node: it is waited for, and named."""
     train = pod("train", "gpu-0", MIG + "2g.20gb")

@@ -146,8 +146,11 @@ class Carrier:
     async def _evicted(self, node: str, pod: str) -> str:
         """Why a pod was not evicted; empty where it was, or need not be any more."""
         namespace, _, name = pod.partition("/")
+        path = path_of("v1", "pods", namespace=namespace, name=name)
+        if self._conflicts.is_resting(path):
+            return f"{pod} is not evicted: it changed {MOST_TRIES} times in a row meanwhile"
         try:
-            found = decode_pod(await self._client.get(path_of("v1", "pods", namespace=namespace, name=name)))
+            found = decode_pod(await self._client.get(path))
             if found.spec.node_name != node or found.metadata.deletion_timestamp:
                 return ""
             owner = found.metadata.controller
@@ -157,7 +160,10 @@ class Carrier:
                 return f"{pod} is not evicted: it is a static pod, which the kubelet runs on"
             self._fence()
             # no successor of its name
-            await evict(self._client, namespace, name, {"uid": found.metadata.uid})
+            if await evict(self._client, namespace, name, {"uid": found.metadata.uid}):
+                self._conflicts.forget(path)
+            else:
+                self._conflicts.note(path)
         except InvalidInput as error:
             return f"{pod} cannot be read: {error}"
         except ApiError as error:
