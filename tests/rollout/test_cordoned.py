@@ -147,6 +147,36 @@ def test_an_eviction_that_always_conflicts(roll_out):
     assert reason.endswith("default/train is not evicted: it changed 5 times in a row meanwhile")
 
 
+@pytest.mark.parametrize("cordon", [False, True])
+def test_two_commands_at_once(roll_out, cordon):
+    """Two commands that give a node the same layout see it through together: neither takes the other for a stranger."""
+    ended = []
+
+    async def work():
+        async with Client(roll_out.cluster.server.cluster) as client:
+
+            async def apply(found):
+                rollout = Rollout(
+                    client,
+                    owner=ME,
+                    at_once=1,
+                    timeout=20.0,
+                    report=list[str]().append,
+                    cordon=Cordon() if cordon else None,
+                )
+                await rollout.run(found)
+                ended.append((str(rollout.outcomes["gpu-0"].result), rollout.outcomes["gpu-0"].reason))
+
+            wanted = Wanted(mig.read(ONES), None, label=False, text=ONES)
+            both = [await changes_of(client, wanted, ["gpu-0"], LabelSelector.parse("")) for _ in range(2)]
+            await asyncio.gather(*map(apply, both))
+
+    asyncio.run(work())
+    assert ended == [("done", "")] * 2
+    assert ROLLOUT not in annotations(roll_out, "gpu-0")
+    assert not cordoned(roll_out, "gpu-0")
+
+
 def test_a_pod_of_a_daemonset_is_not_evicted(roll_out):
     """Its DaemonSet would make it again on the cordoned node: it is waited for, and named."""
     train = pod("train", "gpu-0", MIG + "2g.20gb")

@@ -151,8 +151,9 @@ class Alone:
         if self._cancelled:
             return Outcome(Result.CANCELLED, self._cancelled)
         value, shown = change.value_of(seen.node), progress_of(seen.gpus, seen.offered, change.expected).shown
-        if (self._began or change.written) and value == change.after and shown:
-            return Outcome(Result.DONE)  # perhaps the answer to the last write was lost
+        if (self._began or self._stands or change.written) and value == change.after and shown:
+            # the answer to the last write was lost, or the same command has ended it that was called twice
+            return Outcome(Result.DONE)
         if self._began or value != change.before:
             return Outcome(Result.OVERTAKEN, str(Overtaken(change)))
         return begin(seen, change, self._owner, self._how, now)
