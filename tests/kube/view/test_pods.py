@@ -10,6 +10,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.resource import UNFINISHED_PODS
+from tessera.kube.watch.table import TableEntry
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.store import StatusError
 from tests import build
@@ -90,6 +91,33 @@ async def test_fault_70_a_resource_that_comes_later_counts():
             server.store.delete(PODS, "x1", "default")
             await until(lambda: view.offers.now().anywhere().get(unknown) == 3)
             assert view.offers.free.partial == 1
+
+
+async def test_pods_that_are_read_in_another_way_are_listed_for_the_view_alone():
+    """Who follows pods with the same follower takes no list again."""
+    invented = {f"nvidia.com/mig-1g.{number}gb": 1 for number in range(1000, 3000)}
+    unknown = "nvidia.com/mig-5g.77gb"
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("a", 4))
+        large = pod("x", "Running", nodeName="b")
+        large["spec"]["containers"][0]["resources"]["limits"] |= {**invented, unknown: "2"}
+        server.store.create(PODS, large)
+        async with live(server) as view:
+            lists: list[int] = []
+            table = {
+                UNFINISHED_PODS: TableEntry(
+                    bytes, lambda _: None, replace=lambda pods: lists.append(len(pods))
+                )
+            }
+            view.follower.add(table)
+            view.follow_pods()
+            await view.synced()
+            await view.follower.synced(table)
+            later = node("b", 4)
+            later["status"]["allocatable"] |= {unknown: "3"}
+            server.store.create(NODES, later)
+            await until(lambda: view.offers.now().anywhere().get(unknown) == 1)
+            assert lists == [1]
 
 
 async def test_who_does_not_ask_for_it_reads_no_pods():

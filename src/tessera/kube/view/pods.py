@@ -83,7 +83,7 @@ class PodFollower:
             self._is_outdated = False
             if free.partial:
                 self._listed_again = now
-                self._follower.relist(_PODS)
+                self._follower.relist(_PODS, self.table)
 
     def _read(self, raw: bytes) -> _Read:
         return read_viewed_pod(raw, self._stated)
