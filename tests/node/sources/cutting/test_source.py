@@ -385,6 +385,28 @@ def test_fault_50_a_reset_is_said_and_not_done(tmp_path: Path) -> None:
     run(story)
 
 
+def test_a_card_that_needs_no_cut_any_more(tmp_path: Path) -> None:
+    """A person resets a card whose MIG mode is to be off: the layout holds, and the node says so."""
+
+    async def story() -> None:
+        card = FakeCard(reset_needed=True)
+        node = Node(tmp_path, card)
+        node.end()
+        node.start(switch_mode=True)
+        document = "version: v1\nmig-configs:\n  selected:\n  - devices: all\n    mig-enabled: false\n"
+        await node.lay_out(document)
+        await node.poll()
+        status = node.source.status
+        assert status is not None
+        assert "after a reset of the card" in status.reason
+        card.mig, card.after_reset, card.reset_needed = False, None, False
+        for _ in range(3):
+            await node.poll(120)
+        assert node.source.status == SUCCESS
+
+    run(story)
+
+
 def test_fault_49_after_a_reboot_the_cards_are_cut_before_anything_is_published(tmp_path: Path) -> None:
     """Slices and journal of the last boot are void: the first devices are those of the layout, and no pod keeps an old one."""
 

@@ -303,7 +303,9 @@ class CutSource(RealCards):
             done = (
                 not missing and len(made) == len(wanted.instances) and card.mig_enabled == wanted.mig_enabled
             )
-            reason = self._cuts.reason(card.uuid) or self._why_as_it_is(card)
+            # what kept a card from being cut matters no more when it is as it was wanted: a person has reset it, perhaps
+            at_work = self._cuts.at_work(card.uuid) if done else self._cuts.reason(card.uuid)
+            reason = at_work or self._why_as_it_is(card)
             if reason or not (done or card.uuid in leaving):
                 reasons.append(f"card {card.index} {reason or 'is about to be cut'}")
         if result.leaving:
