@@ -198,6 +198,19 @@ def test_fault_52_mig_manager_never_answers(roll_out):
     assert roll_out.manager.text == CONFIG
 
 
+def test_a_name_that_stands_there_and_is_not_answered(roll_out):
+    """Nothing was written, so nothing is said to be written again."""
+    roll_out.manager.absent = {"gpu-0"}
+    wish = {"nvidia.com/mig.config": "all-balanced", "nvidia.com/mig.config.state": "pending"}
+    roll_out.cluster.change_node("gpu-0", lambda one: one["metadata"]["labels"].update(wish))
+    result, reason = roll_out("all-balanced", "gpu-0", label=True, timeout=0.3).ended["gpu-0"]
+    assert result == "failed"
+    assert reason.startswith("the layout is not applied after 0.3 s: state pending")
+    assert "old layout" not in reason
+    assert not any("old layout" in text for text in roll_out.told)
+    assert label(roll_out, "gpu-0") == ("all-balanced", "pending")
+
+
 @pytest.mark.parametrize("theirs", ["all-disabled", "all-1g.10gb"])
 def test_fault_52_another_client_changes_the_label(roll_out, theirs):
     """What another client writes meanwhile is left alone, the old name too, and told; the entry that nobody names is removed."""

@@ -183,7 +183,8 @@ class _Turn:
         result = Result.FAILED if self.seen.ready else Result.NOT_READY
         seconds = min(record.timeout, TO_CLEAR if record.label else TO_COME_BACK)
         back = self.moved(Phase.PUTTING_BACK, seconds, result=result, reason=reason)
-        told = f"{reason}; the old layout is written again"
+        stays = self.value == record.before == record.after
+        told = reason if stays else f"{reason}; the old layout is written again"
         if record.before == record.after and not record.label:
             return self.finish(result, reason)
         if self.value == record.before:
@@ -290,7 +291,8 @@ def _putting_back(turn: _Turn) -> NextStep:
     if turn.value != record.before:
         return turn.finish(record.result, f"{record.reason}; {_MEANWHILE.format(record.key)}")
     if turn.seen.offered == record.offered:
-        return turn.finish(record.result, f"{record.reason}; the old layout is back")
+        back = "" if record.before == record.after else "; the old layout is back"
+        return turn.finish(record.result, f"{record.reason}{back}")
     if (resumed := turn.resume(*ENDED)) is not None:
         return resumed
     if turn.late:
