@@ -459,6 +459,11 @@ def test_what_the_controller_may_write_to_nodes(control_plane: Client, installed
     ):
         assert complaint in patched(bad), bad
     assert "only a node with GPUs" in patched({**begins, **cordons}, without_gpus)
+    assert "only on a node with GPUs" in patched(begins, without_gpus)
+    cluster.kubectl("cordon", without_gpus)
+    assert "only a node with GPUs" in patched(uncordons, without_gpus)
+    cluster.kubectl("annotate", "node", without_gpus, f"{ROLLOUT}={{}}")
+    assert patched({**ends, **uncordons}, without_gpus) == "", "its cards were lost during the rollout"
     for good in (
         {**begins, **cordons},
         {**ends, **uncordons},
