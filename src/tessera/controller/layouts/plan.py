@@ -226,7 +226,7 @@ def _state(
     if node.record is not None:
         if node.record.owner.uid == layout.uid:
             return State.UPDATING, _under_way(node, told)
-        return State.PENDING, f"{node.record.owner} is changing it"
+        return State.PENDING, node.record.say_whose()
     verdict = judge(node, layout)
     if verdict.invalid:
         return State.INVALID, verdict.invalid

@@ -110,6 +110,14 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
         """Whether the node is uncordoned at the end: not one that somebody else has cordoned."""
         return self.cordons and not self.cordoned
 
+    def say_whose(self, instead: str = "") -> str:
+        """Who changes the node, and what to do about a command that was killed: it does not go on by itself."""
+        text = f"{self.owner} is changing it"
+        if self.owner.uid:
+            return text
+        uncordon = " and uncordon it" if self.uncordons else ""
+        return f"{text}; if that was killed, {instead}remove the node's annotation {ROLLOUT}{uncordon}"
+
     @property
     def configurations(self) -> set[str]:
         """Those of mig-manager that the node needs until the end: it may come back to the old one."""

@@ -13,7 +13,7 @@ from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.nodes import CHANGING
-from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, Result, RolloutRecord, target_of
+from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord, target_of
 from tessera.rollout.change import Change
 from tessera.rollout.config_map import NotWritten
 from tessera.rollout.machine.carrying import Carrier
@@ -145,7 +145,7 @@ class Alone:
             return Outcome(Result.OVERTAKEN, str(error))
         if record is not None:
             if record.owner.uid or record.target != target_of(change.key, change.after):
-                return Outcome(Result.OVERTAKEN, _is_changed_by(record))
+                return Outcome(Result.OVERTAKEN, record.say_whose("call it again, or "))
             self._record, self._stands = record, True
             return next_step(seen, self._patient(record), now, cancelled=self._cancelled, undo=True)
         if self._cancelled:
@@ -169,12 +169,3 @@ class Alone:
         if text and text != self._told:
             self._report(f"{self._change.node}: {text}")
         self._told = text or self._told
-
-
-def _is_changed_by(record: RolloutRecord) -> str:
-    """Who changes a node that gets another layout now; a command that was killed does not go on by itself."""
-    text = f"{record.owner} is changing it"
-    if record.owner.uid:
-        return text
-    uncordon = " and uncordon it" if record.uncordons else ""
-    return f"{text}; if that was killed, call it again, or remove the node's annotation {ROLLOUT}{uncordon}"

@@ -21,7 +21,7 @@ def standing(
     if record is not None:
         if record.owner.uid == uid:
             return State.UPDATING, told.get(node.name, str(record.phase))
-        return State.PENDING, f"{record.owner} is changing it"
+        return State.PENDING, record.say_whose()
     if end is not None:  # whichever MigLayout's it was: the node is the same
         if end.result is Result.FAILED and end.is_within(REST_FAILED, now):
             return State.FAILED, f"{end.reason}; left alone for {REST_FAILED / 60:g} minutes"
