@@ -1,5 +1,7 @@
 """How much is kept of a pod that is followed."""
 
+from dataclasses import replace
+
 import pytest
 
 from tessera.core.devices.capacity import Capacity, PodUse
@@ -7,6 +9,7 @@ from tessera.core.devices.followed import UNCOUNTED, is_small_place, kept_resour
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
+from tessera.core.planning.waiting import NodeRoom, allowed_nodes, groups_of
 from tests.build import MIG, node
 
 ONE = Quantity.parse("1")
@@ -75,6 +78,17 @@ def test_fault_70_a_waiting_pod_beyond_the_bounds_asks_for_what_no_node_has():
     assert {*REAL} <= bound.amounts.keys()
     assert UNCOUNTED not in bound.amounts
     assert max(len(waits.amounts), len(bound.amounts)) < 40
+
+
+@pytest.mark.parametrize("bound_to", ["", "gpu-1"])
+def test_a_pod_whose_places_are_not_kept_may_go_nowhere(bound_to):
+    """No move is advised, and no card is cut, for a pod that may not be able to use the node."""
+    labels = {f"key-{number}": "value" for number in range(8000)}
+    one_device, three_devices = {MIG + "1g.10gb": ONE}, {MIG + "3g.40gb": ONE}
+    use = PodUse("team", "p", bound_to, one_device, asked=three_devices, where=Pod(node_selector=labels))
+    for bounded in (use.bounded(), replace(use.bounded(), amounts=one_device)):
+        groups = groups_of([bounded], since="")
+        assert [*allowed_nodes(groups, [NodeRoom(node("gpu-2"), {})])[0]] == [[] for _ in groups]
 
 
 def test_a_usual_pod_is_kept_as_it_is():

@@ -24,7 +24,7 @@ from tessera.core.requests.record import RECORD_ANNOTATION, record_with
 _T = TypeVar("_T")
 
 _ONE: Final = Quantity(Fraction(1))
-ANYWHERE: Final = Pod()
+NOWHERE: Final = Pod(node_selector={UNCOUNTED: ""})  # no label's name has spaces
 _LONGEST_RECORD: Final = 1024  # characters that are kept as they are
 POD: Final = 8  # letters of a pod's UID that distinguish it from the others of its node
 
@@ -54,7 +54,7 @@ class PodUse:
         return UNCOUNTED in self.amounts
 
     def bounded(self) -> "PodUse":
-        """What is kept of it: all, or without resources that may be invented, and without where it may go."""
+        """What is kept of it: all, or without resources that may be invented, and no place to go."""
         is_small, kept = self.where is None or is_small_place(self.where), kept_resources(self.amounts)
         if is_small and len(kept) == len(self.amounts):
             return self
@@ -62,7 +62,7 @@ class PodUse:
         if not self.node:
             amounts[UNCOUNTED] = _ONE
         asked = {name: self.asked[name] for name in kept_resources(self.asked)}
-        return replace(self, amounts=amounts, asked=asked, where=self.where if is_small else ANYWHERE)
+        return replace(self, amounts=amounts, asked=asked, where=self.where if is_small else NOWHERE)
 
     @property
     def missed(self) -> dict[MigProfile, int]:
