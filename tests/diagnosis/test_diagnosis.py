@@ -7,12 +7,14 @@ import pytest
 
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Denied
+from tessera.core.admission.policy import Policy
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
 from tessera.diagnosis.admission import by_policy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.remedies.changes import NodeOpened, PodsEnd
 from tessera.diagnosis.targets import NoSuchObject, parse_target
+from tessera.protocol.kubernetes.controllers import LONGEST_MESSAGE
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds
 from tessera.webhook.offline import admit_again
@@ -443,6 +445,23 @@ async def test_rejected_pods_of_a_controller():
     assert [one.text for one in again.remedies] == [
         "nothing more: by now it is admitted (what it asks for is offered), and its controller tries again"
     ]
+
+
+async def test_a_reason_that_is_too_long_to_be_kept():
+    """Of an Event's message the beginning is kept: the webhook's own decision says the rest, and it is said once."""
+    annotations = {MINIMUM: "15Gi", POLICY: "smaller"}
+    profiles = {f"{number}g.{10 * number}gb": 1 for number in (1, 2, 3, 4, 7)}
+    has = {f"1g.{number}gb": 1 for number in range(100, 160)}
+    asks = core_pod(container(**profiles), namespace="team", annotations=annotations)
+    reason = getattr(decide(asks, offers(core_node("a", **has)), Policy()), "message", "")
+    assert len(reason) > LONGEST_MESSAGE
+    message = f'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: {reason}'
+    objects = {**refused(message, profiles, annotations=annotations), kinds.NODES: [node("a", has)]}
+    found = await why("rs/web", objects)
+    assert found.answer == f"replicaset team/web has 0 of 2 pods: the webhook rejects them: {reason}"
+    assert found.admission[-1] == "created now it would be rejected for the same reason"
+    another = await why("rs/web", refused("another webhook says " + "no, " * 500, profiles))
+    assert another.answer.endswith("no, no, …")
 
 
 async def test_quota_is_exceeded():

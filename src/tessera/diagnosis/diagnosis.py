@@ -103,6 +103,10 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn, solve
         reason, uncertain = denial.reason, dict[str, str]()
         now = decide(pod, seen.offers, seen.policy)
         if isinstance(now, Denied):
+            if now.message.startswith(
+                reason.removesuffix(" …")
+            ):  # of a long message an Event keeps the beginning
+                reason = now.message
             remedies = tuple(by_policy(seen, pod))
             if now.code in UNMET:  # else no layout gets it admitted
                 layouts = tuple(by_layout(seen, pod, pod_use(pod, "Pending"), solve))

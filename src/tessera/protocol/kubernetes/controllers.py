@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tessera.core.admission.fallback.found import wanted_in
+from tessera.core.text import shortened
 from tessera.protocol.kubernetes.objects import (
     Condition,
     LabelSelectorIn,
@@ -220,7 +221,7 @@ class EventIn(Part):
 
     def __post_init__(self) -> None:
         """Keep of the message what people read: in version v1 an Event of a tenant can have a megabyte."""
-        self.message = self.message[:LONGEST_MESSAGE]
+        self.message = shortened(self.message, LONGEST_MESSAGE)
 
     @property
     def last_seen(self) -> float | None:
