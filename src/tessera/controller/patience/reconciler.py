@@ -140,14 +140,8 @@ class PatienceReconciler(Reconciler):
             # before the evictions: what is not written is not done, and of two that lead one cannot write
             fresh = history.with_evictions(counted(evictions), wall, self._pace.window).with_doubts(doubts)
             self._history = None  # until it is written: another process may have
-            try:
-                self._history, self._unwritten = await self._writes.write_history(fresh), False
-            except ApiError as error:
-                if error.is_conflict:
-                    self._conflicts.put_off(_HISTORY)
-                raise
+            self._history, self._unwritten = await self._written(fresh), False
             self._written_doubts = revision
-            self._conflicts.forget(_HISTORY)
         while evictions:
             try:
                 await self._evict(evictions[0])
@@ -157,6 +151,17 @@ class PatienceReconciler(Reconciler):
                 raise
             del evictions[0]
         return False
+
+    async def _written(self, history: History) -> History:
+        """Write the history; where another process was first, it is left alone for a while."""
+        try:
+            written = await self._writes.write_history(history)
+        except ApiError as error:
+            if error.is_conflict:
+                self._conflicts.put_off(_HISTORY)
+            raise
+        self._conflicts.forget(_HISTORY)
+        return written
 
     async def _scales_up(self, one: Eviction) -> bool:
         """Whether an autoscaler brings a node for a pod: then it is left alone."""
