@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.object_files import called, objects_in, objects_in_text
 from tessera.kube.view.files import DescribedCluster
@@ -100,3 +101,15 @@ def test_files_without_nodes_are_refused(content, message):
     with pytest.raises(InvalidInput) as caught:
         DescribedCluster(objects_in_text(content, "f"))
     assert str(caught.value) == message
+
+
+def test_a_quota_that_names_no_namespace_is_of_the_default_one():
+    """As kubectl creates it: it holds the pods of `default`, as do pods that name none."""
+    quota = {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "1"}},
+    }
+    offers = Offers()
+    DescribedCluster(objects_in_text(json.dumps(quota).encode(), "f")).put_into(offers)
+    assert [*offers.quotas] == ["default"]

@@ -59,7 +59,7 @@ class DescribedCluster:
         self.config_maps: list[bytes] = []  # not decoded: one of them may be the webhook's
         self._pods: list[FileObject] = []  # not decoded: read where it matters what is free
         self._spaces: dict[Resource, list[Any]] = {NAMESPACES: [], RESOURCE_QUOTAS: []}
-        spaces = spaces_table(Offers())
+        spaces = spaces_table(Offers(), "default")
         table: Table = {
             NODES: TableEntry(lambda raw: node_of(decode_node(raw), keep), self.nodes.append),
             **{
