@@ -6,8 +6,8 @@ import pytest
 
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
-from tessera.kube.object_files import called, objects_in, objects_in_text
-from tessera.kube.view.files import DescribedCluster
+from tessera.kube.object_files import called, objects_in, objects_in_documents, objects_in_text
+from tessera.kube.view.files import DescribedCluster, put_spaces
 from tessera.protocol import yaml
 
 NODE = {"kind": "Node", "metadata": {"name": "a"}}
@@ -113,3 +113,11 @@ def test_a_quota_that_names_no_namespace_is_of_the_default_one():
     offers = Offers()
     DescribedCluster(objects_in_text(json.dumps(quota).encode(), "f")).put_into(offers)
     assert [*offers.quotas] == ["default"]
+
+
+def test_of_a_namespace_that_is_written_twice_the_last_counts():
+    """As when kubectl applies the file."""
+    twice = [{"kind": "Namespace", "metadata": {"name": "a", "labels": {"n": n}}} for n in ("1", "2")]
+    offers = Offers()
+    put_spaces(offers, objects_in_documents(twice, "f"), "")
+    assert offers.namespaces["a"].labels == {"n": "2"}

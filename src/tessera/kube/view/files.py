@@ -196,7 +196,10 @@ def put_pods(offers: Offers, pods: "_Pods", transient: tuple[str, ...], now: flo
 
 
 def put_spaces(offers: Offers, found: Iterable[FileObject], namespace: str) -> None:
-    """Add namespaces and quotas to those that offers have. `namespace` is that of quotas that name none."""
+    """Add namespaces and quotas to those that offers have, of several with the same name the last.
+
+    `namespace` is that of quotas that name none.
+    """
     table = spaces_table(offers, namespace)
-    added = {resource: replace(entry, replace=None) for resource, entry in table.items()}
+    added = {resource: replace(entry, replace=None, key=None) for resource, entry in table.items()}
     take_files(found, added, titles=True)
