@@ -242,6 +242,42 @@ def test_interrupted(roll_out):
     assert not cordoned(roll_out, "gpu-1")
 
 
+@pytest.mark.parametrize("cordon", [False, True])
+def test_interrupted_twice(roll_out, cordon):
+    """Who does not wait for the old layout is told how the node is left; the same command goes on."""
+    roll_out.plugin.absent.add("gpu-0")
+    asked = list[str]()
+
+    async def work():
+        async with Client(roll_out.cluster.server.cluster) as client:
+            wanted = Wanted(mig.read(ONES), None, label=False, text=ONES)
+            found = await changes_of(client, wanted, ["gpu-0"], LabelSelector.parse(""))
+            how = Cordon() if cordon else None
+            rollout = Rollout(client, owner=ME, at_once=1, timeout=20.0, report=asked.append, cordon=how)
+            running = asyncio.ensure_future(rollout.run(found))
+            while "gpu-0: run.ai/mig.config written" not in asked:
+                await asyncio.sleep(0.01)
+            roll_out.cluster.change_node("gpu-0", lambda one: one["status"].update(allocatable={}))
+            running.cancel()
+            while "gpu-0: interrupted; the old layout is written again" not in asked:
+                await asyncio.sleep(0.01)
+            for task in asyncio.all_tasks() - {
+                asyncio.current_task()
+            }:  # as asyncio.run does on the second ^C
+                task.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            return rollout.outcomes["gpu-0"]
+
+    outcome = asyncio.run(work())
+    assert outcome.reason.startswith("interrupted; the rollout has not ended")
+    assert "the same command goes on with it" in outcome.reason
+    roll_out.plugin.absent.clear()
+    roll_out.cluster.call(lambda: roll_out.plugin.answer("gpu-0"))
+    roll_out("gpu-0", cordon=cordon)
+    assert ROLLOUT not in annotations(roll_out, "gpu-0")
+    assert not cordoned(roll_out, "gpu-0")
+
+
 def test_left_by_a_command_that_was_killed(roll_out):
     """The same command again continues it, and uncordons the node at the end."""
 

@@ -155,7 +155,12 @@ class Rollout:
             self.outcomes[change.node] = NodeRollout(change.node, RolloutResult.FAILED, "interrupted")
             if work is not None:
                 alone.interrupt()
-                self.outcomes[change.node] = await work
+                try:
+                    self.outcomes[change.node] = await work
+                except asyncio.CancelledError:  # a second time
+                    self.outcomes[change.node] = NodeRollout(
+                        change.node, RolloutResult.FAILED, alone.interrupted
+                    )
             raise
 
     def _how(self, change: Change, timeout: float) -> How:

@@ -67,6 +67,11 @@ class Alone:
         self._carrier.try_at_once(self._change.node)
         self._news.set()
 
+    @property
+    def interrupted(self) -> str:
+        """What is to be said of a node when nobody waits for the end of the rollout."""
+        return f"interrupted; {self._left}" if self._stands or self._began else "interrupted"
+
     async def run(self) -> Outcome:
         async with watched(self._client, self._change.node) as node:
             node.changed, node.states = self._news, self._states
