@@ -14,7 +14,7 @@ _BETWEEN: Final = 2.0  # seconds before the third try and those after it: a burs
 
 
 class Conflicts:
-    """Conflicts in a row, by the object's path."""
+    """Conflicts in a row, by the object's path or name."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -22,24 +22,24 @@ class Conflicts:
         self._pauses: dict[str, float] = {}  # until when an object is not tried again, before it rests
         self._retries = Retries(now, _FIRST, _LONGEST)
 
-    def note(self, path: str) -> None:
+    def note(self, subject: str) -> None:
         """A write met a conflict."""
-        self._rows[path] += 1
-        if self._rows[path] >= MOST_TRIES:
-            self._retries.put_off(path)
-        elif self._rows[path] > 1:
-            self._pauses[path] = self._now() + _BETWEEN
+        self._rows[subject] += 1
+        if self._rows[subject] >= MOST_TRIES:
+            self._retries.put_off(subject)
+        elif self._rows[subject] > 1:
+            self._pauses[subject] = self._now() + _BETWEEN
 
-    def forget(self, path: str) -> None:
+    def forget(self, subject: str) -> None:
         """A write went through, or the object is to be tried again at once."""
-        self._rows.pop(path, None)
-        self._pauses.pop(path, None)
-        self._retries.forget(path)
+        self._rows.pop(subject, None)
+        self._pauses.pop(subject, None)
+        self._retries.forget(subject)
 
-    def is_resting(self, path: str) -> bool:
+    def is_resting(self, subject: str) -> bool:
         """Whether the object is left alone now."""
-        return not self._retries.is_due(path)
+        return not self._retries.is_due(subject)
 
-    def is_pausing(self, path: str) -> bool:
+    def is_pausing(self, subject: str) -> bool:
         """Whether the next try has to wait for some seconds, so that one burst of changes is not a long row."""
-        return self._now() < self._pauses.get(path, 0.0)
+        return self._now() < self._pauses.get(subject, 0.0)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from tessera.controller.layouts.judging import Verdict
@@ -98,7 +99,7 @@ class LayoutPlan:
         return {**self.states, **{name: (State.UPDATING, why) for name, why in self.leaving.items()}}
 
     def count(self, *states: State) -> int:
-        return sum(state in states for state, _ in self.states.values())
+        return sum(map(states.__contains__, map(itemgetter(0), self.states.values())))
 
 
 def owners(layouts: Collection[MigLayout], nodes: Iterable[SeenNode]) -> dict[str, list[MigLayout]]:

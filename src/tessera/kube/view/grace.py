@@ -35,6 +35,11 @@ class _Unavailable:
     node: Node  # as the API server has it
     left: dict[str, float]
     since: float  # when `left` was right
+    settled: Node | None = None  # as the offers have it, where only time can change that
+
+    def has_expired(self, now: float) -> bool:
+        """Whether something stops counting by the time that has gone by."""
+        return self.node.ready and any(0 < left <= now - self.since for left in self.left.values())
 
     def pass_time(self, now: float) -> None:
         """Let the time go by that the node was Ready."""
@@ -87,8 +92,15 @@ class NodesWithGrace:
 
     def expire(self) -> None:
         """Let go what has been unavailable for longer than the grace period."""
-        for unavailable in list(self._unavailable.values()):
+        now, nodes = self._clock.now(), self._offers.nodes
+        for name, unavailable in list(self._unavailable.items()):
+            known = nodes.get(name)
+            is_settled = known is not None and known is unavailable.settled and name not in self._uncounted
+            if is_settled and not unavailable.has_expired(now):
+                continue
             self._offers.put(self._with_unavailable(unavailable.node))
+            if name in self._unavailable and nodes.get(name) is known:
+                self._unavailable[name].settled = known
 
     def refresh(self, concerned: Spots) -> None:
         """What DRA serves has changed, on nodes that have one of these spots."""

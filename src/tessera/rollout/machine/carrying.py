@@ -53,7 +53,7 @@ class Carrier:
         for _ in range(_MOST_STEPS):
             if self.is_resting(name):
                 return Wait(CHANGES_ALL_THE_TIME)
-            if self._conflicts.is_pausing(_path(name)):
+            if self._conflicts.is_pausing(name):
                 return None
             seen, found = await decide()
             if isinstance(found, Outcome):
@@ -71,11 +71,11 @@ class Carrier:
 
     def is_resting(self, name: str) -> bool:
         """Whether a node is left alone for a while, since it changed whenever it was written to."""
-        return self._conflicts.is_resting(_path(name))
+        return self._conflicts.is_resting(name)
 
     def try_at_once(self, name: str) -> None:
         """Write to a node again that is left alone for a while."""
-        self._conflicts.forget(_path(name))
+        self._conflicts.forget(name)
 
     async def look(self, name: str) -> NodeSnapshot | None:
         """A node and what its pods hold, as they are now; None where there is no such node."""
@@ -122,16 +122,17 @@ class Carrier:
         if patch.cuts and ensure is not None:
             await ensure()
         self._fence()
-        path = _path(seen.name)
         try:
-            after = decode_node(await self._client.patch(path, patch.body, PatchType.MERGE, MANAGER))
+            after = decode_node(
+                await self._client.patch(_path(seen.name), patch.body, PatchType.MERGE, MANAGER)
+            )
         except ApiError as error:
             if error.is_conflict:
-                self._conflicts.note(path)
+                self._conflicts.note(seen.name)
             elif not error.is_not_found:
                 raise
             return None
-        self._conflicts.forget(path)
+        self._conflicts.forget(seen.name)
         if patch.outcome is not None:
             self._refused.pop(seen.name, None)
         return after
