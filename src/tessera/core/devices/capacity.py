@@ -22,6 +22,7 @@ from tessera.core.requests.asking import alternatives_of, asked, asked_before_fa
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with
 
 _T = TypeVar("_T")
+Keep = Callable[[str], bool]  # says which resources matter
 
 _ONE: Final = Quantity(Fraction(1))
 NOWHERE: Final = Pod(node_selector={UNCOUNTED: ""})  # no label's name has spaces
@@ -87,32 +88,40 @@ def pod_use(
     deleted: bool = False,
     created: str = "",
     uid: str = "",
-    keep: Callable[[str], bool] = lambda _: True,
+    keep: Keep = lambda _: True,
+    amounts: Amounts | None = None,
 ) -> PodUse:
     """What a pod uses of the resources that matter; nothing when it is over, or will never be scheduled.
 
     A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
+    `amounts` are those that it asks for, where they are known.
     """
     over = phase in ENDED or (deleted and not pod.node_name)
     first = {} if over else asked_before_fallback(pod)
-    amounts = {} if over else {**asked(pod), PODS: _ONE}
-
-    def kept(given: Amounts) -> Amounts:
-        return {resource: amount for resource, amount in given.items() if amount and keep(resource)}
-
+    if amounts is None and not over:
+        amounts = amounts_asked(pod, keep)
     claim = alternatives_of(pod)
     return PodUse(
         intern(pod.namespace),  # thousands of pods have the same
         pod.name,
         intern(pod.node_name),
-        kept(amounts),
+        NOTHING if over or amounts is None else amounts,
         ending=deleted,
         created=created,
         record=_kept_record(pod.annotations.get(RECORD_ANNOTATION, "")),
-        asked=kept(first) if first else NOTHING,  # one for all: there are tens of thousands
+        asked=_kept_amounts(first, keep) if first else NOTHING,  # one for all: there are tens of thousands
         claim=str(claim) if claim else "",
         uid=uid,
     )
+
+
+def amounts_asked(pod: Pod, keep: Keep) -> Amounts:
+    """What a pod asks for of the resources that matter, whether it ends or not."""
+    return _kept_amounts({**asked(pod), PODS: _ONE}, keep)
+
+
+def _kept_amounts(amounts: Amounts, keep: Keep) -> Amounts:
+    return {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
 
 
 def _kept_record(record: str) -> str:

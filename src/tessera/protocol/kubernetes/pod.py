@@ -3,13 +3,14 @@
 `lean_pod` has the part of it that decisions read; `lean_pod.pod_of` reads this one too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
-from tessera.core.devices.capacity import PodUse, in_effect, pod_use
+from tessera.core.cache import ByteCache
+from tessera.core.devices.capacity import PodUse, amounts_asked, in_effect, pod_use
 from tessera.core.kubernetes.pod import ENDED, Amounts, Container, Pod
 from tessera.protocol.kubernetes.lean_pod import (
     MANAGED_LABEL,
@@ -36,6 +37,12 @@ from tessera.protocol.kubernetes.objects import (
 )
 
 _DOMAIN: Final = b"gpu-webhook.k8s.io/"  # of the annotations that say more of what a pod asks for
+
+_Template = tuple[Hashable, ...]
+_EACH: Final = 120  # bytes of a part of a template, or of an amount, besides its characters
+_amounts: Final = ByteCache[_Template, Amounts](
+    4 * 2**20, 32 * 1024
+)  # some 2,000 templates of the usual size
 
 
 class PodMetadata(CommonMetadata):
@@ -182,19 +189,64 @@ def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
 
 def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None = None) -> PodUse:
     """What a pod uses of the resources to keep, in a bounded number of bytes; `where` says of which pods to read where they may go."""
-    metadata, status = one.metadata, one.status
-    try:
-        pod = pod_in_effect(one, keep)
-    except InvalidObject as error:
-        raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
+    metadata = one.metadata
+    pod, amounts = _asking(one, keep)
     deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
-    use = pod_use(pod, status.phase, deleted=deleted, created=created, uid=metadata.uid, keep=keep)
+    use = pod_use(
+        pod, one.status.phase, deleted=deleted, created=created, uid=metadata.uid, keep=keep, amounts=amounts
+    )
     if where is None or not where(use):
         return use.bounded()
     spec = one.spec
     return replace(
         use, where=spec.placement(), priority=spec.priority or 0, gated=bool(spec.scheduling_gates)
     ).bounded()
+
+
+def _asking(one: PodIn, keep: Keep) -> tuple[Pod, Amounts]:
+    """A pod as far as its use goes by it, and the amounts that it asks for: pods of one template share these."""
+    metadata, spec = one.metadata, one.spec
+    template = None if _DOMAIN in bytes(metadata.annotations) else _template_of(one, keep)
+    if template is not None and (known := _amounts.get(template)) is not None:
+        return Pod(namespace=metadata.namespace, name=metadata.name, node_name=spec.node_name), known
+    try:
+        pod = pod_in_effect(one, keep)
+    except InvalidObject as error:
+        raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
+    amounts = amounts_asked(pod, keep)
+    if template is not None:
+        _amounts.put(template, amounts, _bytes_of(template) + _bytes_of(amounts))
+    return pod, amounts
+
+
+def _template_of(one: PodIn, keep: Keep) -> _Template:
+    """All that the amounts of a pod go by, unless its annotations say more of them."""
+    spec, status = one.spec, one.status
+    init, regular = _containers_of(spec.init_containers), _containers_of(spec.containers)
+    actual = tuple(
+        [
+            (part.name, _items_of(part.resources.requests), _items_of(part.allocated_resources))
+            for part in (*(status.container_statuses or ()), *(status.init_container_statuses or ()), status)
+            if part.resources is not None
+        ]
+    )
+    infeasible = bool(actual) and status.condition("PodResizePending").reason == "Infeasible"
+    return keep, init, regular, bytes(spec.overhead), bytes(spec.resources), actual, infeasible
+
+
+def _containers_of(given: list[ContainerIn] | None) -> _Template:
+    return tuple([(one.name, bytes(one.resources), one.restart_policy) for one in given or ()])
+
+
+def _items_of(amounts: AmountsIn) -> _Template:
+    return tuple(amounts.items()) if amounts else ()
+
+
+def _bytes_of(part: object) -> int:
+    """About how many bytes a part of a template takes, or its amounts."""
+    if isinstance(part, tuple | Mapping):
+        return _EACH + sum(map(_bytes_of, part))
+    return _EACH + (len(part) if isinstance(part, str | bytes) else 0)
 
 
 def pod_in_effect(one: PodIn, keep: Keep | None = None) -> Pod:
