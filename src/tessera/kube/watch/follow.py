@@ -43,7 +43,7 @@ class Follower:
         """Follow a table no longer."""
         for reflector, entries in self._entries(table):
             for entry in entries:
-                reflector.drop(entry)
+                reflector.entries.drop(entry)
         self.reflectors = [reflector for reflector in self.reflectors if reflector.entries]
         self._changed.set()
 
@@ -102,7 +102,7 @@ class Follower:
             f"{reflector.resource.name} not listed yet"
             + (f" ({reflector.health.last_error})" if reflector.health.last_error else "")
             for reflector, entries in self._entries(only)
-            if not all(map(reflector.has_listed, entries))
+            if not reflector.entries.listed.issuperset(entries)
         ]
         return "; ".join(waiting) or None
 

@@ -3,57 +3,39 @@
 A relist replaces the copy; between relists a watch changes it. What is lost is never the copy: when nothing can be
 reached, the last known state stays, and its age shows in `Health`.
 
-Several consumers may share a reflector, each with an entry of its own. An object is decoded once for all entries that decode it
-with the same function.
+Several consumers may share a reflector, each with an entry of its own (`shared_entries`).
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.health import Health, Next, SilenceGuard, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.resource import Resource, WatchEvent, is_before, read_event
+from tessera.kube.watch.shared_entries import DecodedList, SharedEntries
 from tessera.kube.watch.table import TableEntry
 
 if TYPE_CHECKING:
     from tessera.kube.rest.connection import BodyLines
-
-_Decode = Callable[[bytes], Any]
-_Decoded = dict[_Decode, list[Any]]  # the objects of one list, as each function decodes them
-
-_Takers = list[tuple[_Decode, list[TableEntry[Any]]]]
 
 _log: Final = logging.getLogger("tessera.kube")
 
 _SERVER_TIMEOUT: Final = (300, 600)  # seconds; random, so that watches do not all end at once
 # seconds without a line after which a watch is given up: bookmarks come about every minute
 _SILENCE: Final = 65.0
-_INITIAL_SILENCE: Final = (
-    5.0  # a server that knows nothing of sendInitialEvents never says that they are over
-)
+# the same for a streamed list: a server that knows nothing of sendInitialEvents never says that they are over
+_INITIAL_SILENCE: Final = 5.0
 _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for before the next
-UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
 # in a row; then the list is read again, for a watch may wait for a version that never comes
 _SILENT_WATCHES: Final = 2
 _RECHECK: Final = 60.0  # seconds until a collection that the server does not have is listed again
-
-
-@dataclass(slots=True)
-class _Joining:
-    """The list that an entry takes by itself."""
-
-    reading: "asyncio.Task[None] | None" = None  # None: it has taken the list
-    version: str = ""  # of the list that it has taken
-    events: list[WatchEvent] = field(default_factory=list)  # that came while the list was read
 
 
 class Reflector:
@@ -70,10 +52,8 @@ class Reflector:
     ) -> None:
         self.resource = resource
         self.health = Health()
-        self.entries = {entry: resource.optional}  # whether each can be without the collection
-        self._takers: _Takers = []  # what takes the events of a watch
-        self._listed: set[TableEntry[Any]] = set()  # entries that hold a complete list
-        self._joining: dict[TableEntry[Any], _Joining] = {}  # entries that take a list of their own
+        self.entries = SharedEntries(self._leave_out)
+        self.entries.add(entry, optional=resource.optional)
         self._client = client
         self._clock = client.clock
         self._uniform = uniform
@@ -83,10 +63,9 @@ class Reflector:
         self._newest = False  # whether our version means nothing to the server any more
         self._restored = False  # whether that is because the server's history has changed
         self._next = Next.LIST
-        self._initial: _Decoded | None = None  # objects of a streamed list that is not complete yet
+        self._initial: DecodedList | None = None  # objects of a streamed list that is not complete yet
         self._streaming = False  # whether a watch is open
         self._silent_watches = 0
-        self._taken = asyncio.Event()  # set for a moment, when entries have taken a list, or one is dropped
         self._lines: BodyLines | None = None  # of the watch that is open
         self._again = False  # whether the list that is being read must be read once more
 
@@ -99,7 +78,7 @@ class Reflector:
     @property
     def is_optional(self) -> bool:
         """Whether every entry can be without the collection."""
-        return all(self.entries.values())
+        return len(self.entries.optional) == len(self.entries)
 
     def follows(self, resource: Resource) -> bool:
         """Whether this is the collection that a resource chooses."""
@@ -107,32 +86,16 @@ class Reflector:
 
     def add(self, entry: TableEntry[Any], *, optional: bool) -> None:
         """Keep one more entry. It takes no event before its first list, which is read for it alone where others have theirs already."""
-        self.entries[entry] = optional
+        self.entries.add(entry, optional=optional)
         if self.health.absent:
-            self._have_nothing()
+            self.entries.take_nothing()
+            self._have("")
         elif self._next is Next.WATCH:
             self._join(entry)
 
-    def drop(self, entry: TableEntry[Any]) -> None:
-        """Keep an entry no longer."""
-        del self.entries[entry]
-        self._listed.discard(entry)
-        self._leave(entry)
-        self._set_takers()
-        self._wake_waiting()
-
-    def has_listed(self, entry: TableEntry[Any]) -> bool:
-        """Whether an entry holds a complete list."""
-        return entry in self._listed
-
     async def synced(self, *entries: TableEntry[Any]) -> None:
-        """Wait until these entries hold a complete list; without any, until all do. One that is dropped is not waited for."""
-        while (self.entries.keys() & (entries or self.entries)) - self._listed:
-            await self._taken.wait()
-
-    def _wake_waiting(self) -> None:
-        self._taken.set()
-        self._taken.clear()
+        """Wait until these entries hold a complete list; without any, until all do."""
+        await self.entries.synced(*entries)
 
     def relist(self, *entries: TableEntry[Any]) -> None:
         """Read the whole list again, since its objects are to be read in another way; what was read stays until then.
@@ -142,7 +105,7 @@ class Reflector:
         if self._next is not Next.WATCH:  # a list is under way, and some of it may have been read
             self._again = True
             return
-        if entries and not self._listed.issubset(entries):
+        if entries and not self.entries.listed.issubset(entries):
             for entry in entries:
                 self._join(entry)
             return
@@ -173,7 +136,7 @@ class Reflector:
 
     def _after(self, error: KubeError) -> float:
         """Record a failure and decide what comes next; how long to wait before it."""
-        if isinstance(error, ApiError) and error.is_absent and any(self.entries.values()):
+        if isinstance(error, ApiError) and error.is_absent and self.entries.optional:
             self._lose(error)
             if self.is_optional:
                 return _RECHECK
@@ -201,16 +164,16 @@ class Reflector:
     async def _list(self) -> None:
         # any state the first time, which is cheap; then none older than ours
         wanted = "" if self._newest else self.health.version or "0"
-        self._replace(*await self._read(wanted, self._begun))
+        self._replace(*await self._read(wanted))
 
-    async def _read(self, wanted: str, begun: Callable[[], _Decoded]) -> tuple[_Decoded, str]:
-        """The objects, no older than the `wanted` version, and their version."""
-        objects: _Decoded = {}
+    async def _read(self, wanted: str, *only: TableEntry[Any]) -> tuple[DecodedList, str]:
+        """The objects, no older than the `wanted` version, and their version; for these entries, or all."""
+        objects: DecodedList = {}
 
         def begin() -> Callable[[bytes], None]:
             objects.clear()
-            objects.update(begun())
-            return partial(self._collect, objects)
+            objects.update(self.entries.begin_list(*only))
+            return partial(self.entries.collect, objects)
 
         query: dict[str, str | int] = {**self.resource.query, "resourceVersion": wanted}
         if wanted in ("", "0"):
@@ -222,24 +185,13 @@ class Reflector:
             raise WatchFailed("backwards", f"asked for version {wanted} or later, got a list of {version}")
         return objects, version
 
-    # An entry that takes a list of its own, while the watch goes on for the others
-
     def _join(self, entry: TableEntry[Any]) -> None:
-        """Have an entry take a whole list, and what the watch brings after it."""
-        self._leave(entry)
-        self._joining[entry] = joining = _Joining()
-        joining.reading = self._tasks.create_task(self._read_for(entry, joining))
-        self._set_takers()
+        """Read a whole list for an entry alone, while the watch goes on for the others."""
+        self.entries.join(entry, self._tasks.create_task(self._read_for(entry)))
 
-    def _leave(self, entry: TableEntry[Any]) -> None:
-        """An entry does not need a list of its own any more."""
-        joining = self._joining.pop(entry, None)
-        if joining is not None and joining.reading is not None:
-            joining.reading.cancel()
-
-    async def _read_for(self, entry: TableEntry[Any], joining: "_Joining") -> None:
+    async def _read_for(self, entry: TableEntry[Any]) -> None:
         try:
-            objects, version = await self._read(self.health.version, lambda: {entry.decode: []})
+            objects, version = await self._read(self.health.version, entry)
         except KubeError as error:
             _log.info("%s: a list for one more failed, it is read for all: %s", self.resource.name, error)
             self.relist()
@@ -247,34 +199,13 @@ class Reflector:
         if not version.isdigit():  # nobody can tell which events come after it
             self.relist()
             return
-        joining.reading, joining.version = None, version
         self.health.lists += 1
-        entry.take_all(objects[entry.decode])
-        self._listed.add(entry)
-        for event in joining.events:
-            if is_before(version, event.metadata.version):
-                self._give(event, [(entry.decode, [entry])])
-        joining.events.clear()
-        if not is_before(self.health.version, version):
-            self._has_joined(entry)
-        self._wake_waiting()
-
-    def _let_join(self, event: WatchEvent) -> None:
-        """Before an event is given: which of those that join get it with the others, later, or with their list."""
-        for entry, joining in [*self._joining.items()]:
-            if not joining.version:
-                joining.events.append(event)
-            elif is_before(joining.version, event.metadata.version):
-                self._has_joined(entry)
-
-    def _has_joined(self, entry: TableEntry[Any]) -> None:
-        del self._joining[entry]
-        self._set_takers()
+        self.entries.take_own(entry, objects, version, self.health.version)
 
     async def _watch(self) -> None:
         """One watch, from its first line to its end."""
         initial = self._next is not Next.WATCH
-        self._initial = self._begun() if initial else None
+        self._initial = self.entries.begin_list() if initial else None
         query: dict[str, str | int] = {
             **self.resource.query,
             "allowWatchBookmarks": "true",
@@ -351,14 +282,12 @@ class Reflector:
                 "backwards",
                 f"version {version} after {self.health.version}: the server's history has changed",
             )
-        if self._joining:
-            self._let_join(event)
-        self._give(event, self._takers)
+        self.entries.give(event)
         self.health.version = version or self.health.version
 
-    def _handle_initial(self, objects: _Decoded, event: WatchEvent) -> None:
+    def _handle_initial(self, objects: DecodedList, event: WatchEvent) -> None:
         if event.type == "ADDED":
-            self._collect(objects, event.raw)
+            self.entries.collect(objects, event.raw)
         elif event.type != "BOOKMARK":
             raise WatchFailed("ignored", f"a {event.type} event inside the streamed list")
         elif event.ends_list:
@@ -367,40 +296,12 @@ class Reflector:
         else:
             raise WatchFailed("ignored", "a bookmark that is not the end of the streamed list")
 
-    def _give(self, event: WatchEvent, takers: _Takers) -> None:
-        """Give an event to entries. Where its object cannot be read, the last good state stays."""
-        if event.type == "BOOKMARK":
-            return
-        for decode, entries in takers:
-            if event.type == "DELETED":
-                for entry in entries:
-                    entry.remove(event.key)
-                continue
-            try:
-                decoded = decode(event.raw)
-            except UNREADABLE as error:
-                self._leave_out(error)
-                continue
-            for entry in entries:
-                entry.put(decoded)
-
-    def _begun(self) -> _Decoded:
-        """A list that begins: a place for what each function decodes."""
-        return {entry.decode: [] for entry in self.entries}
-
-    def _collect(self, objects: _Decoded, raw: bytes) -> None:
-        for decode, decoded in objects.items():
-            try:
-                decoded.append(decode(raw))
-            except UNREADABLE as error:
-                self._leave_out(error)
-
     def _leave_out(self, error: Exception) -> None:
         self.health.errors["object"] += 1
         self.health.last_error = str(error)
         _log.warning("%s: left out an object: %s", self.resource.name, error)
 
-    def _replace(self, objects: _Decoded, version: str) -> None:
+    def _replace(self, objects: DecodedList, version: str) -> None:
         if self._restored:
             for entry in self.entries:
                 entry.forget()
@@ -408,11 +309,7 @@ class Reflector:
         self._next = Next.WATCH
         self._silent_watches = 0
         self.health.lists += 1
-        for entry in [*self._joining]:
-            self._leave(entry)
-        for entry in [entry for entry in self.entries if entry.decode in objects]:
-            entry.take_all(objects[entry.decode])
-            self._listed.add(entry)
+        self.entries.replace(objects)
         self._have(version)
         number = max(map(len, objects.values()), default=0)
         _log.info("%s: %d objects at version %s", self.resource.name, number, version)
@@ -424,19 +321,9 @@ class Reflector:
                 self._join(entry)  # it was added while the list was read
 
     def _have(self, version: str) -> None:
-        self._set_takers()
         self.health.version = version
         self.health.last_contact = self._clock.now()
         self.health.synced = True
-        self._wake_waiting()
-
-    def _set_takers(self) -> None:
-        """Group the entries that hold a list by how they decode objects."""
-        takers: dict[_Decode, list[TableEntry[Any]]] = {}
-        for entry in self.entries:
-            if entry in self._listed and entry not in self._joining:
-                takers.setdefault(entry.decode, []).append(entry)
-        self._takers = list(takers.items())
 
     def _lose(self, error: ApiError) -> None:
         """The server does not have the collection, or not for us: for who can be without it, it counts as empty until it does."""
@@ -447,18 +334,6 @@ class Reflector:
         self._newest, self._next = True, Next.LIST
         if not self.health.absent:
             self.health.absent = True
-            for entry in [*self._joining]:
-                self._leave(entry)
-            self._listed.difference_update([entry for entry, optional in self.entries.items() if optional])
-            self._have_nothing()
+            self.entries.lose()
+            self._have("")
             _log.info("%s: assumed to be empty: %s", self.resource.name, error)
-
-    def _have_nothing(self) -> None:
-        """Have those entries that can be without the collection take it as empty, unless they did."""
-        without = [
-            entry for entry, optional in self.entries.items() if optional and entry not in self._listed
-        ]
-        for entry in without:
-            entry.take_all([])
-            self._listed.add(entry)
-        self._have("")

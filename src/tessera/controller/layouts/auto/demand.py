@@ -14,7 +14,7 @@ from tessera.inventory.following import FollowedInventory
 from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.reflector import UNREADABLE
+from tessera.kube.watch.shared_entries import UNREADABLE
 from tessera.kube.watch.table import TableEntry
 from tessera.protocol.mig.operator import MigManagerConfig
 
