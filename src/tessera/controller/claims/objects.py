@@ -12,10 +12,10 @@ from tessera.core.requests.alternatives import read as read_alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with
 from tessera.core.requests.tickets import TICKET_ANNOTATION, kept
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.resource import Key, Resource, read_key
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import annotations_of
-from tessera.protocol.kubernetes.objects import decode_any, decode_named, seconds
+from tessera.protocol.kubernetes.objects import decode_any, seconds
 from tessera.protocol.kubernetes.pod import decode_pod
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
@@ -46,13 +46,12 @@ class FollowedPod(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def read(cls, raw: bytes) -> "FollowedPod":
         if _MARK not in raw and _RECORD not in raw:  # nearly all pods
-            named = decode_named(raw).metadata
-            return cls(Key(named.namespace, named.name))
+            return cls(read_key(raw))
         one = decode_pod(raw)
         metadata = one.metadata
         annotations = annotations_of(metadata.annotations)
         found = cls(
-            Key(metadata.namespace, metadata.name),
+            read_key(raw),
             metadata.uid,
             seconds(metadata.creation_timestamp) or 0.0,
             record_with(annotations.get(RECORD_ANNOTATION, ""), ()),

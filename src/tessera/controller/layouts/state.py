@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
+from tessera.core.kubernetes.pod import Amounts
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import (
@@ -18,6 +19,7 @@ from tessera.kube.watch.resource import (
     Key,
     Resource,
     is_before,
+    read_key,
 )
 from tessera.kube.watch.table import Table, entry_by_key, entry_by_name
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
@@ -33,6 +35,19 @@ NOT_YET: Final = "mig-manager's configurations have not been read yet"
 MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
 
 
+class _HoldingPod(NamedTuple):
+    """The GPUs that a pod holds."""
+
+    key: Key
+    node: str
+    amounts: Amounts
+
+    @classmethod
+    def read(cls, raw: bytes) -> "_HoldingPod":
+        use = decode_pod_use(raw, is_any_gpu)
+        return cls(read_key(raw), use.node, use.amounts)
+
+
 class LayoutState:
     """Copies of objects; what is older than what is known is not taken."""
 
@@ -40,7 +55,7 @@ class LayoutState:
         self.layouts: dict[str, MigLayout] = {}
         self.nodes: dict[str, SeenNode] = {}
         self.around = Surroundings(unread=NOT_YET)  # of these only what mig-manager has
-        self._uses: dict[str, dict[Key, PodUse]] = {}  # by node, of pods that hold GPUs
+        self._held: dict[str, dict[Key, Amounts]] = {}  # by node and pod: the GPUs that the pod holds
         self._where: dict[Key, str] = {}
         self._slices: dict[str, tuple[str, dict[str, int]]] = {}  # by name: the node, and its devices
         self._sliced: dict[str, set[str]] = {}  # by node: the names of its slices
@@ -64,17 +79,21 @@ class LayoutState:
             MIG_LAYOUTS: replace(layouts.reporting(changed), forget=self.layouts.clear),
             NODES: replace(nodes.reporting(changed), forget=self.nodes.clear),
             UNFINISHED_PODS: entry_by_key(
-                lambda raw: decode_pod_use(raw, is_any_gpu),
+                _HoldingPod.read,
                 self._put_pod,
                 self._remove_pod,
-                key=lambda use: Key(use.namespace, use.name),
+                key=attrgetter("key"),
                 known=self._where.keys,
             ),
         }
 
     def busy(self, node: str, going: Going) -> str:
         """The pods that hold devices of a node which go."""
-        return named(holders(self._uses.get(node, {}).values(), going))
+        uses = (
+            PodUse(key.namespace, key.name, node, amounts)
+            for key, amounts in self._held.get(node, {}).items()
+        )
+        return named(holders(uses, going))
 
     def sliced(self, node: str) -> dict[str, int]:
         """The devices that Tessera's DRA driver offers on a node."""
@@ -136,16 +155,15 @@ class LayoutState:
         self.nodes.pop(name, None)
         self._changed()
 
-    def _put_pod(self, use: PodUse) -> None:
-        key = Key(use.namespace, use.name)
-        self._remove_pod(key)
-        if use.node and use.amounts:
-            self._uses.setdefault(use.node, {})[key] = use
-            self._where[key] = use.node
+    def _put_pod(self, pod: _HoldingPod) -> None:
+        self._remove_pod(pod.key)
+        if pod.node and pod.amounts:
+            self._held.setdefault(pod.node, {})[pod.key] = pod.amounts
+            self._where[pod.key] = pod.node
 
     def _remove_pod(self, key: Key) -> None:
         node = self._where.pop(key, None)
         if node is not None:
-            del self._uses[node][key]
-            if not self._uses[node]:
-                del self._uses[node]
+            del self._held[node][key]
+            if not self._held[node]:
+                del self._held[node]

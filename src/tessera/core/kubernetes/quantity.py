@@ -53,6 +53,10 @@ _DECIMAL_BY_POWER: Final = {power: suffix for suffix, power in DECIMAL_SUFFIXES.
 _BINARY_BY_POWER: Final = {power: suffix for suffix, power in BINARY_SUFFIXES.items()}
 
 
+def _fraction_of(number: Number) -> Fraction:
+    return Fraction(number) if isinstance(number, int) else number
+
+
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
@@ -91,10 +95,14 @@ class Quantity:
         return self.number != 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.value + other.value, self.format if self.value else other.format)
+        return Quantity(
+            _fraction_of(self.number + other.number), self.format if self.number else other.format
+        )
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.value - other.value, self.format if self.value else other.format)
+        return Quantity(
+            _fraction_of(self.number - other.number), self.format if self.number else other.format
+        )
 
     def __mul__(self, factor: Fraction | int) -> "Quantity":
         return Quantity(self.value * factor, self.format)

@@ -15,9 +15,9 @@ from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.mark import Mark, mark_of
 from tessera.core.requests.record import DECIDED_ANNOTATION, asked_of
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.resource import Key, read_key
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
-from tessera.protocol.kubernetes.objects import OwnerReference, decode_named
+from tessera.protocol.kubernetes.objects import OwnerReference
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 
 _GPUS: Final = b"nvidia.com/"
@@ -97,15 +97,14 @@ class PendingPod:
         if _GPUS in raw:
             one = decode_pod(raw)
             if one.spec.node_name or one.status.phase != "Pending":
-                return cls(Key(one.metadata.namespace, one.metadata.name))
+                return cls(read_key(raw))
         return cls.read(raw)
 
     @classmethod
     def read(cls, raw: bytes, decoded: PodIn | None = None) -> "PendingPod":
         """A pod from its JSON; `decoded`: the same, where someone has decoded it before."""
         if _GPUS not in raw:
-            named = decode_named(raw).metadata
-            return cls(Key(named.namespace, named.name))
+            return cls(read_key(raw))
         one = decoded or decode_pod(raw)
         metadata, status, scheduled = one.metadata, one.status, one.status.condition("PodScheduled")
         pod = pod_of(one)
@@ -117,7 +116,7 @@ class PendingPod:
             asked = {name: text for name, text in pod.annotations.items() if name == PATIENCE_ANNOTATION}
             pod = Pod(namespace=pod.namespace, name=pod.name, annotations=asked)
         return cls(
-            Key(metadata.namespace, metadata.name),
+            read_key(raw),
             metadata.uid,
             metadata.resource_version,
             metadata.generate_name,

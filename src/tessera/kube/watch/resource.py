@@ -1,6 +1,7 @@
 """What is followed, and what a watch says of it."""
 
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import Final, NamedTuple
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.errors import NOT_JSON, BadResponse, error_of
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.objects import decode_named, decoded_once
 
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
@@ -129,6 +131,15 @@ def read_event(line: bytes) -> WatchEvent:
         return WatchEvent(found.type, raw, found.object.metadata)
     except NOT_JSON as error:
         raise BadResponse(f"a watch line that is not an event: {error}") from error
+
+
+def _read_key(raw: bytes | msgspec.Raw) -> Key:
+    metadata = decode_named(raw).metadata
+    return Key(intern(metadata.namespace), metadata.name)
+
+
+# The key of an object. Consumers of one event share it, and what they keep by it.
+read_key: Final = decoded_once(_read_key)
 
 
 def is_before(version: str, other: str) -> bool:
