@@ -26,8 +26,10 @@ class _Served(Pools):
         super().__init__(lambda *_: True)
         self.replace_classes([DeviceClass("two", resource=TWO)])
         self.now: dict[str, int] = {}
+        self.asked = 0  # how often it was asked for
 
     def served(self, node: Node) -> dict[str, int]:
+        self.asked += 1
         return self.now
 
 
@@ -59,6 +61,20 @@ def stage():
     made = Stage()
     made.update(**{"2g.20gb": 8})
     return made
+
+
+def test_a_node_that_time_does_not_change(stage):
+    """Nothing is worked out at a tick where no grace period ends, however long something stays away."""
+    stage.update(capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    stage.later(1)
+    before = stage.pools.asked
+    assert [stage.later(1) for _ in range(100)] == [{TWO: 8}] * 100
+    assert stage.pools.asked == before
+    assert stage.later(30) == {}
+    stage.later(1)
+    before = stage.pools.asked
+    assert [stage.later(1) for _ in range(100)] == [{}] * 100
+    assert stage.pools.asked == before
 
 
 @pytest.mark.parametrize("gone", [{"2g.20gb": 0}, {}])

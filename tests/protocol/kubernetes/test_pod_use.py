@@ -45,6 +45,25 @@ def test_whole_pod():
     assert texts(use(document, is_any_gpu)) == {GPU: "1", MIG + "2g.20gb": "1"}
 
 
+def test_pods_of_one_template():
+    """They share their amounts; whatever changes the amounts of one of them leaves the others as they are."""
+    asked = {"requests": {"cpu": "2", GPU: 1}}
+    first, second = use(running(asked)), use(running(asked, name="q", spec={"nodeName": "b"}))
+    assert first.amounts is second.amounts
+    assert (second.name, second.node, texts(second)) == ("q", "b", {"cpu": "2", GPU: "1", "pods": "1"})
+    assert texts(use(running(asked), is_any_gpu)) == {GPU: "1"}
+    resized = {"containerStatuses": [{"name": "c0", "resources": {"requests": {"cpu": "3"}}}]}
+    for change, cpu in [
+        ({"status": {"phase": "Succeeded"}}, None),
+        ({"status": resized}, "3"),
+        ({"spec": {"overhead": {"cpu": "1"}}}, "3"),
+        ({"spec": {"resources": {"requests": {"cpu": "4"}}}}, "4"),
+        ({"spec": {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "5"}}}]}}, "5"),
+    ]:
+        assert texts(use(running(asked, **change))).get("cpu") == cpu
+        assert use(running(asked)).amounts == first.amounts
+
+
 def test_deleted_and_ended():
     """A pod being deleted holds on until it is gone; one that has ended holds nothing."""
     deleted = use(running({"requests": {GPU: 1}}, deletionTimestamp="2026-11-15T09:00:00Z"))
