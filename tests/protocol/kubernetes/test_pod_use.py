@@ -1,6 +1,7 @@
 """Pods as capacity sees them, from their JSON."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -53,13 +54,14 @@ def test_pods_of_one_template():
     assert (second.name, second.node, texts(second)) == ("q", "b", {"cpu": "2", GPU: "1", "pods": "1"})
     assert texts(use(running(asked), is_any_gpu)) == {GPU: "1"}
     resized = {"containerStatuses": [{"name": "c0", "resources": {"requests": {"cpu": "3"}}}]}
-    for change, cpu in [
+    changes: list[tuple[dict[str, Any], str | None]] = [
         ({"status": {"phase": "Succeeded"}}, None),
         ({"status": resized}, "3"),
         ({"spec": {"overhead": {"cpu": "1"}}}, "3"),
         ({"spec": {"resources": {"requests": {"cpu": "4"}}}}, "4"),
         ({"spec": {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "5"}}}]}}, "5"),
-    ]:
+    ]
+    for change, cpu in changes:
         assert texts(use(running(asked, **change))).get("cpu") == cpu
         assert use(running(asked)).amounts == first.amounts
 
