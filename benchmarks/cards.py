@@ -32,7 +32,7 @@ from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.store import Store
-from tessera.simulation.node.kubelet import Kubelet
+from tessera.simulation.kubelet import Kubelet
 
 RUN: Final = "cards"
 BARE: Final = "the same calls, bare"

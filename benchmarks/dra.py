@@ -23,15 +23,14 @@ import msgspec
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, Running, Unavailable, on_core
 from benchmarks.results import Results
 from benchmarks.stage import Stage
-from tessera.core.dra.naming import pool_of
-from tessera.core.dra.slices import API_VERSION, DRIVER
+from tessera.core.dra.slices import API_VERSION, DRIVER, pool_of
 from tessera.core.mig.layout import Slot
 from tessera.core.mig.product import product_named
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.assembly import Settings, node_sources
-from tessera.node.dra.slices.documents import Offer, offer, specs
+from tessera.node.dra.slice_documents import Offer, offer, specs
 from tessera.node.metrics import DraMetrics
 from tessera.node.rpc import address, call
 from tessera.protocol.configuration import devices as device_config

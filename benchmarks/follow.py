@@ -11,12 +11,11 @@ import uvloop
 
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.kube.access.choice import find_cluster
+from tessera.kube.access.kubeconfig import find_cluster
 from tessera.kube.rest.client import Client
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import UNFINISHED_PODS, Key
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import UNFINISHED_PODS, Key, TableEntry
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 
 

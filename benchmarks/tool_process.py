@@ -18,19 +18,18 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.tool_cases import Case
-from tessera.cli.admit.explanation import explainer
+from tessera.cli.admit_explanation import explainer
 from tessera.cli.app import run
 from tessera.cli.common.cluster import ClusterChoice
-from tessera.controller.claims.objects import FollowedPod, PodsClaim, Template
 from tessera.controller.claims.plan import plan
 from tessera.controller.claims.reconciler import ClaimReconciler
-from tessera.controller.claims.state import ClaimState
+from tessera.controller.claims.state import ClaimState, FollowedPod, PodsClaim, Template
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import serve_dashboard
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.object_files import objects_in
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.live import LiveView

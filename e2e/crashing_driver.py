@@ -8,7 +8,7 @@ import random
 import signal
 
 from tessera.cli.app import run
-from tessera.node.dra.claims import preparing
+from tessera.node.dra import preparing
 
 STEPS = (
     "prepare: claim read",

@@ -14,8 +14,8 @@ from tessera.core.devices.device import Card, Device, DeviceType, Model, Place, 
 from tessera.core.devices.preference import blocks_of
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import every_place
-from tessera.node.dra.slices.documents import Offer, offer, specs
-from tessera.node.dra.slices.plan import plan
+from tessera.node.dra.slice_documents import Offer, offer, specs
+from tessera.node.dra.slice_publisher import plan
 
 DRIVER = "gpu.tessera.dev"
 RESOURCES = "/apis/resource.k8s.io/v1"

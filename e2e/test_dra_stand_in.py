@@ -17,7 +17,6 @@ from e2e.cluster import BUSYBOX, Client, pods_path
 from e2e.cluster.api import Object
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
-from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
 from tessera.simulation.control_plane.kinds import (
     DEVICE_CLASSES,
     NODES,
@@ -25,6 +24,7 @@ from tessera.simulation.control_plane.kinds import (
     RESOURCE_SLICES,
     ResourceType,
 )
+from tessera.simulation.control_plane.scheduler import Claimed, Round
 from tessera.simulation.control_plane.store import Store
 
 DRIVER = "stand-in.example.com"

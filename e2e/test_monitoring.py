@@ -28,7 +28,7 @@ from e2e.command import Running, account_kubeconfig
 from e2e.monitoring import ALERTS, Prometheus, prometheus, promtool, quick_alerts
 from e2e.test_device_plugin import EXAMPLES, GPU, MIG, annotate, plugin, pod, runai, wait_allocatable
 from e2e.webhook import CONFIGURATION, CONFIGURATIONS, Webhook, registered
-from tessera.node.dra.claims.prepared import PreparedClaims
+from tessera.node.dra.prepared_claims import PreparedClaims
 from tessera.protocol import yaml
 
 _TESTS = Path(__file__).parents[1] / "tests" / "monitoring" / "alerts_test.yaml"

@@ -24,17 +24,17 @@ from tessera.core.admission.policy import DRA_ANNOTATION
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.layout import resolve
 from tessera.core.requests.alternatives import GENERAL_CLASS
-from tessera.kube.access.choice import find_cluster
+from tessera.kube.access.kubeconfig import find_cluster
 from tessera.kube.rest import client as kube
-from tessera.node.dra.slices.documents import Offer, offer, specs
-from tessera.node.dra.slices.plan import plan
-from tessera.node.sources.simulated.cards import CardDevices
+from tessera.node.dra.slice_documents import Offer, offer, specs
+from tessera.node.dra.slice_publisher import plan
+from tessera.node.sources.simulated import CardDevices
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import RUNAI_CONFIG
+from tessera.simulation import node_descriptions as described
 from tessera.simulation.control_plane.store import Document
-from tessera.simulation.node import descriptions as described
-from tessera.simulation.node.descriptions import NodeSpec, device_classes
+from tessera.simulation.node_descriptions import NodeSpec, device_classes
 from tessera.simulation.stories.pods import Counts, Ending, Runs
 from tessera.simulation.stories.scenes import PodEnded
 from tessera.simulation.stories.stage import Backstage, Stage

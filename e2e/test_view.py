@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from e2e.cluster import Client, Cluster
-from tessera.kube.access.choice import find_cluster
+from tessera.kube.access.kubeconfig import find_cluster
 from tessera.kube.rest import client as kube
 from tessera.kube.view.live import LiveView, read_node
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import NODES
-from tessera.kube.watch.table import TableEntry, do_nothing
+from tessera.kube.watch.table import NODES, TableEntry, do_nothing
 
 _PROFILE = "nvidia.com/mig-1g.10gb"
 

@@ -25,7 +25,7 @@ from tessera.dashboard.observed import read_node, read_pod
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.serving.address import Address
-from tessera.serving.health_server import health_server
+from tessera.serving.http_server import health_server
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES

@@ -1,4 +1,4 @@
-"""CONTRIBUTING is a true map: it lists every folder, its walks name files and functions that exist, and folders stay small."""
+"""CONTRIBUTING is a true map: it lists every folder, its walks name files and functions that exist, and rooms and modules stay small."""
 
 import ast
 import re
@@ -9,9 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tessera"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-MOST_MODULES = 10
-# These folders still have more, and are to be cut. Do not add to this list; strike a name when its folder is cut.
-TOO_LARGE: set[str] = set()
+MOST_LINES_OF_A_ROOM = 2500  # without its sub-rooms: as much as one person can keep in mind
+MOST_LINES_OF_A_MODULE = 400
 
 LISTING = CONTRIBUTING.partition("```\nsrc/tessera/\n")[2].partition("\ntests/")[0]
 WALKS = re.findall(r"^## (One .*?), file by file\n(.*?)(?=^## )", CONTRIBUTING, re.MULTILINE | re.DOTALL)
@@ -106,14 +105,20 @@ def test_there_are_walks():
     assert all(len(re.findall(r"^\d+\. ", text, re.MULTILINE)) >= 6 for _, text in WALKS)
 
 
-def test_folders_are_small():
-    """No folder but `cli/` has more than ten modules: one person can know it as a whole."""
-    modules = {
-        str(folder.relative_to(SOURCE)): sum(
-            file.name != "__init__.py" and not file.stem.endswith("_pb2") for file in folder.glob("*.py")
-        )
-        for folder in {file.parent for file in SOURCE.rglob("__init__.py")}
-    }
-    large = {name for name, count in modules.items() if count > MOST_MODULES and name != "cli"}
-    assert large <= TOO_LARGE, f"more than {MOST_MODULES} modules; cut them: {sorted(large - TOO_LARGE)}"
-    assert large >= TOO_LARGE, f"small now; strike from TOO_LARGE: {sorted(TOO_LARGE - large)}"
+def count_lines(file: Path) -> int:
+    """The lines of a module; generated code counts as none."""
+    return 0 if file.stem.endswith("_pb2") else len(file.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "room",
+    sorted({file.parent for file in SOURCE.rglob("__init__.py")}),
+    ids=lambda room: str(room.relative_to(SOURCE)),
+)
+def test_rooms_are_small(room):
+    """One person can keep a room in mind, without its sub-rooms, and a module has one subject."""
+    lines = {file.name: count_lines(file) for file in room.glob("*.py")}
+    total = sum(lines.values())
+    assert total <= MOST_LINES_OF_A_ROOM, f"{total} lines: which subjects live in there?"
+    large = {name: count for name, count in lines.items() if count > MOST_LINES_OF_A_MODULE}
+    assert not large, f"more than {MOST_LINES_OF_A_MODULE} lines: {large}"

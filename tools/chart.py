@@ -21,7 +21,7 @@ from typing import Any, Final
 import yaml
 
 from tessera.core.mig.geometry import PRODUCTS
-from tessera.protocol.configuration import device_fields as device_schema
+from tessera.protocol.configuration import devices as device_schema
 from tessera.protocol.configuration import webhook as config
 
 PROJECT: Final = Path(__file__).resolve().parent.parent

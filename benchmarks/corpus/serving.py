@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.processes import Running
-from tessera.serving.http.messages import Request, Response, Stream
+from tessera.serving.http_messages import Request, Response, Stream
 from tessera.simulation.control_plane.apiserver import ApiServer, Target
 from tessera.simulation.control_plane.kinds import KINDS, ResourceType
 

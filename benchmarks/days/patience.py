@@ -17,7 +17,7 @@ from tessera.core.admission.view.pods import Shape
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import Owner, PendingPod
 from tessera.kube import clock
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 
 PACE: Final = Pace()
 

@@ -18,7 +18,7 @@ from tessera.controller.layouts.plan import SeenNode
 from tessera.core.autopilot.values import Limits, Past, Want
 from tessera.core.mig.placement import Instance
 from tessera.core.planning.kinds import ANYWHERE
-from tessera.inventory.demand.wants import Situation
+from tessera.inventory.wants import Situation
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.autopilot import write_past
 from tessera.protocol.mig.miglayout import MigLayout

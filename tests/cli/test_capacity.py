@@ -11,19 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tessera.cli.capacity.command import ChangedLines, Documents, Picture
 from tessera.cli.capacity.forms import document, in_order_of
-from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.output import Output
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.following import FollowedInventory
-from tessera.inventory.inventory import Inventory
+from tessera.inventory.inventory import FollowedInventory, Inventory
 from tessera.inventory.report import report_of
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol import yaml
 from tessera.simulation.control_plane.kinds import KINDS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from tessera.cli.app import run
-from tessera.protocol.configuration import device_fields as device_schema
+from tessera.protocol.configuration import devices as device_schema
 from tessera.protocol.configuration import webhook as config
 
 

@@ -22,7 +22,7 @@ TESSERA = [sys.executable, "-m", "tessera"]
 def test_every_story_ends_as_told(capsys, temporary, monkeypatch, soon):
     """All of them, webhook and device plugins included, in a few seconds; plain text in a file."""
     monkeypatch.setattr("tessera.simulation.cluster._TICK", 0.05)
-    monkeypatch.setattr("tessera.rollout.machine.carrying.Carrier.settles", 0.2)
+    monkeypatch.setattr("tessera.rollout.carrying.Carrier.settles", 0.2)
     assert run(["demo"]) == 0
     text = capsys.readouterr().out
     assert f"{len(stories.STORIES)} of {len(stories.STORIES)} stories ended as expected" in text

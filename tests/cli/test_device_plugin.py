@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tessera.cli.app import run as run_command
-from tessera.simulation.node.kubelet import Kubelet
+from tessera.simulation.kubelet import Kubelet
 from tests.node.running import GPU, run, started
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

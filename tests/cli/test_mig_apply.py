@@ -11,9 +11,9 @@ import pytest
 from tessera.cli.app import run
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.machine.carrying import Carrier
-from tessera.rollout.machine.step import Attempt
-from tessera.serving.http.messages import Response
+from tessera.rollout.carrying import Carrier
+from tessera.rollout.step import Attempt
+from tessera.serving.http_messages import Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node, pod

@@ -10,7 +10,7 @@ from tessera.core.planning.changes import NodeChange, Way
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.plans import card_document, node_document
-from tessera.rollout.machine.step import Attempt
+from tessera.rollout.step import Attempt
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, pod
 from tests.inventory.objects import node as annotated

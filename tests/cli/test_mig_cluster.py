@@ -11,7 +11,7 @@ from tessera.core.mig.product import product_named
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import encode_mapping, mapping_of
-from tessera.serving.http.messages import Response
+from tessera.serving.http_messages import Response
 from tessera.simulation.control_plane.kinds import (
     CONFIG_MAPS,
     DEVICE_CLASSES,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tessera.controller.ability import Ability
+from tessera.controller.reconciler import Ability
 from tests.kube.clock import FakeClock
 
 

@@ -14,7 +14,7 @@ from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.errors import ApiError
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.kube.watch.follow import Follower

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tessera.dashboard.board import Board
+from tessera.dashboard.history import Admission, read_denial
 from tessera.dashboard.observed import read_node
-from tessera.dashboard.parts.history import Admission, read_denial
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.kubernetes.dra import decode_claim, decode_class, decode_slice
 from tessera.protocol.mig.operator import config_in
 from tests.build import claim_document

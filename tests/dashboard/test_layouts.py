@@ -7,7 +7,7 @@ import pytest
 
 from tessera.dashboard.board import Board
 from tessera.dashboard.following import following, show_objects
-from tessera.dashboard.parts.layouts import MOST_LAYOUTS
+from tessera.dashboard.layouts_part import MOST_LAYOUTS
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
 from tessera.protocol.mig.miglayout import MigLayout

@@ -6,8 +6,7 @@ import pytest
 
 from tessera.core.mig.known import UnknownLayout
 from tessera.core.mig.layout import Slot
-from tessera.dashboard.cards.layout import layout_of
-from tessera.dashboard.cards.mosaic import mosaic_of
+from tessera.dashboard.mosaics import layout_of, mosaic_of
 from tessera.inventory.dra import ClaimedDevice
 from tessera.inventory.known import known_layout
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of

@@ -8,7 +8,7 @@ import pytest
 from tessera.core.errors import TesseraError
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import read_pod
-from tessera.dashboard.parts.pending import groups_of, pending_part
+from tessera.dashboard.pending_pods import groups_of, pending_part
 from tessera.dashboard.reasons import Reasons
 from tests.dashboard.objects import pod
 from tests.protocol.dra.samples import raw

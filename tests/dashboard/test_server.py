@@ -8,7 +8,7 @@ import pytest
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.dashboard.board import Board
-from tessera.dashboard.parts.history import Admission
+from tessera.dashboard.history import Admission
 from tessera.dashboard.server import HOST, Page
 from tessera.serving.address import Address
 from tests.dashboard.objects import node

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.dashboard.parts.totals import MOST_POINTS, MOST_RESOURCES, SPAN, History
+from tessera.dashboard.totals import MOST_POINTS, MOST_RESOURCES, SPAN, History
 
 
 def test_only_changes_are_kept():

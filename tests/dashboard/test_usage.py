@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.dashboard.parts.usage import NamespaceUse, demand_part
+from tessera.dashboard.usage import NamespaceUse, demand_part
 from tests.build import MIG
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
-from tessera.serving.http.messages import Request, Response
+from tessera.serving.http_messages import Request, Response
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.store import StatusError
 

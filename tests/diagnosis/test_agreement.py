@@ -16,9 +16,9 @@ from tessera.core.admission.policy import Policy
 from tessera.core.requests.alternatives import CLAIM, read, request_name, template_name
 from tessera.dashboard.reasons import asking
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
-from tessera.diagnosis.gather_target import Gatherer
+from tessera.diagnosis.gather import Gatherer
 from tessera.diagnosis.nodes import Lack
-from tessera.diagnosis.remedies.changes import (
+from tessera.diagnosis.remedy import (
     Change,
     CreatedAgain,
     NodeFreed,
@@ -33,12 +33,12 @@ from tessera.doctor.findings import short
 from tessera.doctor.gather import Observer
 from tessera.doctor.observations import Names, Observations
 from tessera.kube.view.policy import PolicySource, UsedPolicy
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.dra.objects import template_spec
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer
-from tessera.simulation.control_plane.dra.claims import ClaimController
+from tessera.simulation.control_plane.claims import ClaimController
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import Document, Store

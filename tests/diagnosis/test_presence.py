@@ -6,7 +6,7 @@ import pytest
 
 from tessera.dashboard.reasons import asking
 from tessera.kube.view.policy import PolicySource, UsedPolicy
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.simulation.control_plane import kinds
 from tests.build import MIG, bridged, claim_document, policy
 from tests.diagnosis.clusters import CLAIMS, CLASSES, node, pod, refused, why

@@ -12,7 +12,7 @@ from tessera.doctor.gather import Observer
 from tessera.doctor.observations import Names
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
-from tessera.serving.http.messages import Request, Response, Stream, text
+from tessera.serving.http_messages import Request, Response, Stream, text
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import Admitted, ApiServer, Target
 from tessera.simulation.control_plane.kinds import ResourceType

@@ -3,8 +3,7 @@
 import asyncio
 
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.following import following
-from tessera.inventory.inventory import Inventory
+from tessera.inventory.inventory import Inventory, following
 from tessera.inventory.report import report_of
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector

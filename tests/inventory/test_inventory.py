@@ -11,7 +11,7 @@ from tessera.inventory.inventory import Inventory
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
-from tessera.serving.http.messages import Response
+from tessera.serving.http_messages import Response
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import GPU, MIG

@@ -4,10 +4,9 @@ from contextlib import asynccontextmanager
 
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.known import KnownLayout, LayoutSource
-from tessera.inventory.following import following
-from tessera.inventory.inventory import Inventory
+from tessera.inventory.inventory import Inventory, following
 from tessera.kube.rest.client import Client
-from tessera.serving.http.messages import Response
+from tessera.serving.http_messages import Response
 from tessera.simulation.control_plane.kinds import CONFIG_MAPS, NODES
 from tests.inventory.objects import CLUSTER_POLICIES, OBJECTS, config_map, operator_node, policy
 from tests.inventory.test_inventory import taken

@@ -6,9 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 import msgspec
 
 from tessera.kube.access.cluster import Cluster, ServerAddress
-from tessera.serving.http.messages import HangUp, Request, Response, Stream
-from tessera.simulation.control_plane.apiserver import ApiServer, Target
-from tessera.simulation.control_plane.lists import event
+from tessera.serving.http_messages import HangUp, Request, Response, Stream
+from tessera.simulation.control_plane.apiserver import ApiServer, Target, event
 from tessera.simulation.control_plane.store import StatusError, expired
 
 END = None

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
-from tessera.serving.http.messages import Request, Response
+from tessera.serving.http_messages import Request, Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock

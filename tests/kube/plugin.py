@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tessera.kube.access.choice import find_cluster
 from tessera.kube.access.cluster import Cluster
+from tessera.kube.access.kubeconfig import find_cluster
 
 PLUGIN = """\
 #!{python}

@@ -19,7 +19,7 @@ from tessera.node.metrics import Metrics
 from tessera.node.polling import NotPublished
 from tessera.node.sources import Source, SourceFailed
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.simulation.node.kubelet import Kubelet
+from tessera.simulation.kubelet import Kubelet
 
 GPU = "device.example.com/gpu"
 TICK = 0.01  # seconds

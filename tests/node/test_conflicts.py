@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tessera.kube.rest.client import Client
-from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.dra.slice_publisher import Publisher
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
 from tessera.node.sources.node_link import NodeLink, Report

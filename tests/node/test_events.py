@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tessera.core.devices.device import Device
-from tessera.kube.events.correlator import Event
+from tessera.kube.event_recorder import Event
 from tessera.node.events import NodeEvents
 from tessera.node.sources.layout import NodeLayoutStatus, State
 from tests.node.running import GPU, mock_devices

@@ -10,12 +10,12 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import Owner
+from tessera.rollout.alone import Alone
+from tessera.rollout.carrying import Carrier
 from tessera.rollout.change import Wanted
 from tessera.rollout.changes import changes_of
-from tessera.rollout.machine.alone import Alone
-from tessera.rollout.machine.carrying import Carrier
-from tessera.rollout.machine.step import Attempt
 from tessera.rollout.rollout import Rollout
+from tessera.rollout.step import Attempt
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.served import served  # noqa: F401 # a fixture

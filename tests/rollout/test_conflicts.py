@@ -11,13 +11,13 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT
+from tessera.rollout.carrying import Carrier
 from tessera.rollout.change import Wanted
 from tessera.rollout.changes import changes_of
 from tessera.rollout.conflicts import Conflicts
-from tessera.rollout.machine.carrying import Carrier
-from tessera.rollout.machine.step import Attempt
 from tessera.rollout.progress import WatchedNode
 from tessera.rollout.rollout import Cordon, Rollout
+from tessera.rollout.step import Attempt
 from tessera.simulation.control_plane.store import StatusError
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import status

@@ -11,14 +11,14 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, record_of
+from tessera.rollout.alone import Alone
+from tessera.rollout.carrying import Carrier
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import changes_of
-from tessera.rollout.machine.alone import Alone
-from tessera.rollout.machine.carrying import Carrier
-from tessera.rollout.machine.step import Attempt, begin
-from tessera.rollout.machine.values import How
 from tessera.rollout.rollout import Cordon, Rollout
-from tessera.serving.http.messages import HangUp
+from tessera.rollout.step import Attempt, begin
+from tessera.rollout.values import How
+from tessera.serving.http_messages import HangUp
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError

@@ -16,15 +16,15 @@ from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.edited import edited
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
+from tessera.rollout.alone import Alone
+from tessera.rollout.carrying import Carrier
 from tessera.rollout.change import Wanted, WhenInUse
 from tessera.rollout.changes import Surroundings, change_of, changes_of
 from tessera.rollout.config_map import NotWritten
-from tessera.rollout.machine.alone import Alone
-from tessera.rollout.machine.carrying import Carrier
-from tessera.rollout.machine.step import Attempt
 from tessera.rollout.progress import offered_by
 from tessera.rollout.rollout import Rollout
-from tessera.serving.http.messages import HangUp
+from tessera.rollout.step import Attempt
+from tessera.serving.http_messages import HangUp
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError
@@ -152,7 +152,7 @@ def test_fault_52_an_entry_that_a_person_has_just_added(roll_out):
 
 def test_fault_52_an_entry_that_never_arrives(roll_out, monkeypatch):
     """After three minutes `failed` counts: the label is put back, and the entry removed."""
-    monkeypatch.setattr("tessera.rollout.machine.step.LATE", 0.3)
+    monkeypatch.setattr("tessera.rollout.step.LATE", 0.3)
     roll_out.manager.arrives = lambda: False
     found = roll_out(THREES, "gpu-0")
     assert found.ended["gpu-0"] == (

@@ -8,9 +8,9 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT, record_of
-from tessera.rollout.machine.alone import Alone
+from tessera.rollout.alone import Alone
 from tessera.rollout.rollout import MaxUnavailable
-from tessera.serving.http.messages import HangUp
+from tessera.serving.http_messages import HangUp
 from tessera.simulation.control_plane.kinds import NODES, RESOURCE_SLICES
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError
@@ -349,7 +349,7 @@ def test_cluster_lost_half_way(roll_out, monkeypatch):
 
 def test_a_node_whose_devices_dra_offers(roll_out, monkeypatch):
     """Its layout is verified by its ResourceSlices, where nothing is allocatable; a refused one is put back."""
-    monkeypatch.setattr("tessera.rollout.machine.alone.Alone.polls", 0.02)
+    monkeypatch.setattr("tessera.rollout.alone.Alone.polls", 0.02)
     slices = {"metadata": {"name": "s"}, "spec": {"driver": "gpu.tessera.dev", "nodeName": "gpu-0"}}
 
     def offer(text):

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tessera.node.metrics import Metrics
 from tessera.node.sources.layout import State
 from tessera.serving.address import Address
-from tessera.serving.health_server import health_server
+from tessera.serving.http_server import health_server
 from tessera.serving.metrics import exposition
 from tests.node.running import sample
 

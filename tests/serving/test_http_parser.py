@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.serving.http.messages import READ, Limits, Parser, Request, Response
+from tessera.serving.http_messages import READ, Limits, Parser, Request, Response
 
 LIMITS = Limits(head=1024, body=2048)
 GET = b"GET /a%20b?x=1&y HTTP/1.1\r\nHost: h\r\n\r\n"

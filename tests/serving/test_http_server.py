@@ -10,8 +10,8 @@ import pytest
 
 from tessera.core.errors import TesseraError
 from tessera.serving.address import Address
-from tessera.serving.http.messages import HangUp, Limits, Response, Stream, text
-from tessera.serving.http.server import Server
+from tessera.serving.http_messages import HangUp, Limits, Response, Stream, text
+from tessera.serving.http_server import Server
 
 LIMITS = Limits()
 LOOPBACK = Address("127.0.0.1", 0)
@@ -318,14 +318,14 @@ async def test_it_can_start_again_on_its_port():
 
 def test_unknown_status():
     """A status without a name is sent, too."""
-    from tessera.serving.http.messages import head
+    from tessera.serving.http_messages import head
 
     assert head(Response(status=299).status, "x/y", ()).startswith(b"HTTP/1.1 299 Unknown\r\n")
 
 
 def test_headers_beyond_latin():
     """A header may hold any text, as a cut warning's `…`: it goes out in UTF-8."""
-    from tessera.serving.http.messages import head
+    from tessera.serving.http_messages import head
 
     assert 'Warning: 299 - "a long one…"\r\n'.encode() in head(
         201, "x/y", [("Warning", '299 - "a long one…"')]

@@ -12,15 +12,16 @@ from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.doctor.examination import examine
 from tessera.doctor.gather import Observer
 from tessera.doctor.observations import Names
-from tessera.kube.access.choice import find_cluster
+from tessera.kube.access.kubeconfig import find_cluster
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.protocol.configuration import webhook as config
+from tessera.simulation import machine
+from tessera.simulation import node_drivers as drivers
 from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.embedded import embedded
-from tessera.simulation.node import drivers, machine
-from tessera.simulation.node.descriptions import known_nodes, parse
-from tessera.simulation.node.kubelet import Kubelet
+from tessera.simulation.kubelet import Kubelet
+from tessera.simulation.node_descriptions import known_nodes, parse
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.table import CONFIGURATION, MOCK, ONE, THREE, TWO, asks, container, pod
 

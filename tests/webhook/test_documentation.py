@@ -8,7 +8,7 @@ import click
 from tessera.cli.webhook import command
 from tessera.core.admission.view.offers import Offers
 from tessera.kube.access.cluster import Cluster, ServerAddress
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView

@@ -8,13 +8,13 @@ import pytest
 
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
-from tessera.kube.events.correlator import About, Event
+from tessera.kube.event_recorder import About, Event
 from tessera.protocol.admission.review import AdmissionRequest, decode
 from tessera.protocol.kubernetes.objects import OwnerReference
 from tessera.serving.logs import Log, Record
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
-from tessera.webhook.events import report_to_owner
 from tessera.webhook.metrics import Metrics, OutcomeLabel
+from tessera.webhook.process import report_to_owner
 from tests.build import node, review
 
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u-1", "controller": True}

@@ -12,8 +12,8 @@ from tessera.core.kubernetes.node import Namespace
 from tessera.protocol.admission import patch
 from tessera.serving.logs import Log
 from tessera.webhook.endpoint import Admission, Endpoint
-from tessera.webhook.events import report_to_owner
 from tessera.webhook.metrics import Metrics
+from tessera.webhook.process import report_to_owner
 from tests.build import MIG, node, offers, pod_document, policy, respond, review
 from tests.webhook.test_events import Told
 

@@ -25,7 +25,7 @@ EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for the file that the output goes into
 
 COMMANDS: Final[Table] = {
-    "admit": ("admit.command:command", "Decide about pods offline, with the webhook's own code."),
+    "admit": ("admit:command", "Decide about pods offline, with the webhook's own code."),
     "capacity": ("capacity.command:command", "Show what nodes have, what pods hold, and what is free."),
     "mig": ("mig:command", "Validate, convert, show, plan and apply MIG layouts."),
     "doctor": ("doctor:command", "Check a cluster and say what is wrong and what to type."),

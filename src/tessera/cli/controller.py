@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.node import ProcessChoice, process_options
 from tessera.cli.common.options import env_option, option
-from tessera.cli.common.process import ProcessChoice, process_options
 
 
 @click.command()
@@ -54,7 +54,7 @@ def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> in
 
 async def _serve(process: ProcessChoice, namespace: str | None, **choices: Any) -> None:
     from tessera.controller.process import Controller
-    from tessera.kube.access.choice import own_namespace
+    from tessera.kube.access.kubeconfig import own_namespace
     from tessera.kube.rest.client import Client
 
     log = logging.getLogger("tessera.controller")

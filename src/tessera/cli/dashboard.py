@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import click
 
-from tessera.cli.admit.explanation import explainer
+from tessera.cli.admit_explanation import explainer
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options, policy_options
 from tessera.cli.common.options import Listen, env_option
 from tessera.cli.common.output import echo

@@ -8,8 +8,8 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice
 from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.options import env_option, option
 from tessera.cli.common.output import echo, table
-from tessera.kube.access.choice import SERVICE_ACCOUNT
 from tessera.kube.access.cluster import Cluster
+from tessera.kube.access.kubeconfig import SERVICE_ACCOUNT
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.rest.client import Client
 from tessera.node.deviceplugin.plugin import Plugin

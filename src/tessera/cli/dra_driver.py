@@ -9,7 +9,7 @@ from tessera.cli.common.options import env_option, option
 from tessera.cli.common.output import echo, table
 from tessera.kube.rest.client import Client
 from tessera.node.dra.process import NodeDriver
-from tessera.node.dra.slices.documents import offer
+from tessera.node.dra.slice_documents import offer
 from tessera.node.metrics import DraMetrics
 from tessera.protocol.configuration.devices import DeviceConfiguration
 

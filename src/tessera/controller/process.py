@@ -15,7 +15,7 @@ from tessera.controller.patience.reconciler import DEFAULT_PACE, Pace, PatienceR
 from tessera.controller.reconciler import Reconciler, ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import first_of
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER
 from tessera.kube.view.policy import WEBHOOK

@@ -7,16 +7,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Final, NoReturn
 
-from tessera.controller.ability import Ability
 from tessera.controller.failures import ReconcilerFailures
 from tessera.controller.metrics import ControllerMetrics
-from tessera.kube.events.recorder import Recorder
-from tessera.kube.failures import Backoff
+from tessera.kube.clock import Clock
+from tessera.kube.event_recorder import Recorder
+from tessera.kube.failures import Backoff, Once
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.table import Table
+
+_POLL: Final = 5.0  # seconds; a follower asks for collections that are absent again every minute
+
+
+class Ability:
+    """Waits for what a reconciler lacks, as `lacks` says it (empty: nothing); `log` gets it once, and again when it is something else."""
+
+    def __init__(self, clock: Clock, lacks: Callable[[], str], log: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._lacks = lacks
+        self._log = log
+        self._once = Once()
+
+    async def wait(self) -> None:
+        """Wait until it lacks nothing."""
+        while lack := self._lacks():
+            if self._once.begin(lack):
+                self._log(lack)
+            await self._clock.sleep(_POLL)
+        self._once.end()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,16 +14,16 @@ import msgspec
 
 from tessera.core.admission.fallback.found import wanted_in
 from tessera.core.kubernetes.resources import is_whole_or_mig
-from tessera.dashboard.cards.mosaic import mosaic_of
+from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of
+from tessera.dashboard.layouts_part import layouts_part, rollouts_part
+from tessera.dashboard.mosaics import mosaic_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
-from tessera.dashboard.parts.history import Admission, AdmissionLog, LayoutHistory, admission_of
-from tessera.dashboard.parts.layouts import layouts_part, rollouts_part
-from tessera.dashboard.parts.pending import Alike, longest, pending_part
-from tessera.dashboard.parts.totals import History, bounded, resource_rows, summary_of
-from tessera.dashboard.parts.usage import demand_part
+from tessera.dashboard.pending_pods import Alike, longest, pending_part
 from tessera.dashboard.seen import SeenCluster
+from tessera.dashboard.totals import History, bounded, resource_rows, summary_of
+from tessera.dashboard.usage import demand_part
 from tessera.diagnosis.layouts.rollouts import Rollout
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.serving.metrics import Family

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
+from tessera.dashboard.history import Admission, read_denial
 from tessera.dashboard.observed import DashboardPod, read_node, read_pod
-from tessera.dashboard.parts.history import Admission, read_denial
 from tessera.inventory.operator import MigManagerFiles, read_mig_manager
 from tessera.kube.errors import KubeError
 from tessera.kube.object_files import FileObject
@@ -16,15 +16,18 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.file_feed import take_files
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import (
+from tessera.kube.watch.table import (
     FAILED_CREATES,
     NODES,
     RESOURCE_SLICES,
     UNFINISHED_PODS,
     Key,
     Resource,
+    Table,
+    TableEntry,
+    entry_by_name,
+    replace_all,
 )
-from tessera.kube.watch.table import Table, TableEntry, entry_by_name, replace_all
 from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 
 _MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True, kind=KIND)

@@ -17,7 +17,7 @@ from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 
 Ask = Callable[
     [Collection[Key]], Coroutine[Any, Any, Mapping[Key, str]]

@@ -9,14 +9,14 @@ from tessera.core.kubernetes.resources import is_extended
 from tessera.core.mig.geometry import is_known
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.dashboard.cards.layout import Claimed, layout_of
+from tessera.dashboard.mosaics import Claimed, layout_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
-from tessera.dashboard.parts.totals import Totals
-from tessera.dashboard.parts.usage import NamespaceUse
+from tessera.dashboard.totals import Totals
+from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.known import NO_CONFIGURATIONS
 from tessera.inventory.report import held_amounts
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.mig.operator import MigManagerConfig
 
 

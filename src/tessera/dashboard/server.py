@@ -23,8 +23,8 @@ from tessera.dashboard.following import following
 from tessera.dashboard.reasons import Ask, Reasons
 from tessera.kube.rest.client import Client
 from tessera.serving.address import Address
-from tessera.serving.http.messages import Request, Response, Stream, text
-from tessera.serving.http.server import Server
+from tessera.serving.http_messages import Request, Response, Stream, text
+from tessera.serving.http_server import Server
 from tessera.serving.metrics import CONTENT_TYPE, exposition
 
 Explain = Callable[[str], Awaitable[str]]  # YAML → words; InvalidInput for what is no pod

@@ -28,11 +28,10 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.requests.asking import alternatives_of
-from tessera.core.requests.mark import Mark, mark_of
-from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, apply
+from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, Mark, apply, mark_of
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, request_of
-from tessera.diagnosis.remedies.changes import CreatedAgain, Remedy
+from tessera.diagnosis.remedy import CreatedAgain, Remedy
 from tessera.inventory.report import amount
 
 Annotated = TypeVar("Annotated", Pod, Namespace)

@@ -10,7 +10,7 @@ from typing import Final
 
 from tessera.core.dra.slices import DRIVER, DeviceClass, serving
 from tessera.core.text import first_of
-from tessera.diagnosis.remedies.changes import Remedy
+from tessera.diagnosis.remedy import Remedy
 from tessera.protocol.dra.objects import SliceReader, class_of
 from tessera.protocol.dra.selectors import Selectors
 from tessera.protocol.kubernetes.dra import ClaimIn, DeviceClassIn, SliceIn

@@ -24,14 +24,14 @@ from tessera.diagnosis.admission import (
 )
 from tessera.diagnosis.devices import on_start
 from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, Target
+from tessera.diagnosis.layout_remedies import by_layout, unknown_layouts
+from tessera.diagnosis.node_remedies import Holder, holders_of, on_nodes
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, request_of
 from tessera.diagnosis.patience.outlook import outlook
-from tessera.diagnosis.remedies.changes import Remedy, repaired
-from tessera.diagnosis.remedies.layouts import by_layout, unknown_layouts
-from tessera.diagnosis.remedies.nodes import Holder, holders_of, on_nodes
+from tessera.diagnosis.remedy import Remedy, repaired
 from tessera.diagnosis.waiting import Cause, WaitingPods, WaitReason
 from tessera.inventory.presence import Presence
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.kubernetes.controllers import EventIn, denial_in, latest_refusal
 from tessera.protocol.kubernetes.objects import ObjectReference, seconds
 

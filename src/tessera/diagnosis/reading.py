@@ -15,8 +15,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import CLAIMS, read_lease
 from tessera.kube.watch.listing import list_all, list_once, note_odd, note_unseen
-from tessera.kube.watch.resource import RESOURCE_SLICES, Resource
-from tessera.kube.watch.table import Table
+from tessera.kube.watch.table import RESOURCE_SLICES, Resource, Table
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn

@@ -20,7 +20,7 @@ from tessera.diagnosis.admission import who_observes, why_never
 from tessera.diagnosis.devices import Obstacle, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, NodeGroup, PodRequest, counted, gpus_of, request_of
-from tessera.diagnosis.remedies.changes import Remedy, repaired
+from tessera.diagnosis.remedy import Remedy, repaired
 from tessera.inventory.presence import Presence
 
 _MOST_NAMED: Final = 3

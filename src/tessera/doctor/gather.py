@@ -3,35 +3,193 @@
 On a node also its files: the CDI specs, and what its device plugin remembers.
 """
 
+import asyncio
 import contextlib
+import re
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from tessera.core.admission.outcome import OBSERVE_MODE
 from tessera.core.admission.policy import Policy
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
 from tessera.diagnosis.gather import PLUGINS, ObservedCluster, observe_cluster
 from tessera.diagnosis.reading import Reader, read_controller
-from tessera.doctor.failed_creates import failed_creates
-from tessera.doctor.observations import DynamicAllocation, Names, Observations, SchedulerPod
-from tessera.doctor.replicas import may_follow_pods, served
-from tessera.doctor.trial import tried
+from tessera.doctor.observations import (
+    TRIED,
+    DynamicAllocation,
+    FailedCreate,
+    Names,
+    Observations,
+    SchedulerPod,
+    Served,
+    Trial,
+)
 from tessera.inventory.presence import DRIVERS, Presences, drivers_of, webhook_of
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import KubeError, Unreachable
+from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.paths import collection, path_of
 from tessera.kube.view.lease import CONTROLLER, PATIENCE
 from tessera.kube.view.ticket_keys import TicketSecret, secret_path
-from tessera.kube.watch.resource import RESOURCE_SLICES
+from tessera.kube.watch.table import FAILED_CREATES, RESOURCE_SLICES
 from tessera.protocol.configuration import webhook as configuration
-from tessera.protocol.kubernetes.controllers import PodTemplate, Workload
+from tessera.protocol.kubernetes.controllers import (
+    PodTemplate,
+    Workload,
+    decode_event,
+    decode_workload,
+    denial_in,
+)
 from tessera.protocol.kubernetes.dra import ClaimTemplateIn
-from tessera.protocol.kubernetes.objects import decoder
+from tessera.protocol.kubernetes.objects import ObjectReference, decode_list, decoder
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
+from tessera.protocol.kubernetes.webhook import (
+    AccessReview,
+    ConfigMap,
+    Secret,
+    Service,
+    Version,
+    WebhookConfiguration,
+)
+
+_MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
+_MOST_OWNERS: Final = 50  # controllers that are read, one request each
+
+
+async def failed_creates(reader: Reader) -> tuple[FailedCreate, ...]:
+    """The refusals, and whether those controllers are still there."""
+    found: list[FailedCreate] = []
+    with reader.reading("refusals"):
+        query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
+        page = decode_list(await reader.client.get(FAILED_CREATES.path, query))
+        owners: dict[tuple[str, str, str], tuple[Workload | None, bool]] = {}
+        for raw in page.items or ():
+            event = reader.readable("refusals", raw, decode_event)
+            if event is None or denial_in(event.message) is None:
+                continue
+            about = event.involved_object
+            key = about.kind, about.namespace, about.name
+            if key not in owners:
+                owners[key] = (
+                    await _owner(reader.client, about) if len(owners) < _MOST_OWNERS else (None, False)
+                )
+            found.append(FailedCreate(event, *owners[key]))
+    return tuple(found)
+
+
+async def _owner(client: Client, about: ObjectReference) -> tuple[Workload | None, bool]:
+    """The controller that an event is about, and whether it is gone; what may not be read may well be there."""
+    path = collection(about.kind, about.namespace, about.name)
+    if not path:
+        return None, False
+    try:
+        owner = decode_workload(await client.get(path))
+    except ApiError as error:
+        return None, error.is_not_found
+    except (KubeError, InvalidInput):
+        return None, False
+    return owner, bool(about.uid and owner.metadata.uid and about.uid != owner.metadata.uid)
+
+
+# as restricted as any namespace may want it
+_RESTRICTED: Final = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER: Final = {
+    "name": "trial",
+    "image": "tessera-doctor",
+    "resources": {"requests": {TRIED: "1"}},
+    "securityContext": _RESTRICTED,
+}
+_POD: Final = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "tessera-doctor-"},
+    "spec": {"containers": [_CONTAINER], "automountServiceAccountToken": False},
+}
+_document: Final = decoder(dict[str, Any])
+
+
+async def tried(client: Client, namespace: str) -> Trial:
+    """Create the pod in a namespace, with a dry run."""
+    try:
+        answer = await client.create(path_of("v1", "pods", namespace=namespace), _POD, {"dryRun": "All"})
+    except ApiError as error:
+        return Trial(error.message, observed=OBSERVE_MODE in error.warnings)
+    containers = _document(answer).get("spec", {}).get("containers") or [{}]
+    limits = containers[0].get("resources", {}).get("limits") or {}
+    return Trial(limits={str(name): str(amount) for name, amount in limits.items()})
+
+
+_MOST_SERVED: Final = 10  # replicas whose metrics are read
+# for all of them: behind a network policy the API server itself would wait for half a minute
+_PROXY_SECONDS: Final = 5.0
+_METRICS_PORT: Final = 8080  # the chart's webhook.metricsPort
+_ENDS: Final = re.compile(
+    r'^gpu_webhook_certificate_expiry_timestamp_seconds\{certificate="serving"\} (\d{1,12}(?:\.\d+)?)$',
+    re.MULTILINE,
+)
+_TRUSTED: Final = re.compile(r"^gpu_webhook_certificate_trusted ([01])$", re.MULTILINE)
+_FOLLOWS: Final = re.compile(r"^gpu_webhook_free_view_known ([01])$", re.MULTILINE)
+_REVIEWS: Final = path_of("authorization.k8s.io/v1", "subjectaccessreviews")
+
+
+async def served(
+    reader: Reader, namespace: str, deployment: Workload | None, pods: tuple[PodIn, ...]
+) -> tuple[Served, ...]:
+    """What the replicas say of the certificates that they serve, read by way of the API server."""
+    port = (deployment.port("metrics") if deployment else None) or _METRICS_PORT
+    found: list[Served] = []
+    try:
+        async with asyncio.timeout(_PROXY_SECONDS):
+            for pod in pods[:_MOST_SERVED]:
+                with reader.reading("served"):
+                    found.append(await _served_by(reader.client, namespace, pod.metadata.name, port))
+    except TimeoutError:
+        reader.unseen["served"] = f"the webhook's pods do not answer the API server at port {port}"
+    return tuple(found)
+
+
+async def _served_by(client: Client, namespace: str, pod: str, port: int) -> Served:
+    name = f"{pod}:{port}"
+    path = path_of("v1", "pods", namespace=namespace, name=name, subresource="proxy")
+    text = (await client.get(f"{path}/metrics")).decode("utf-8", "replace")
+    ends, trusted, follows = _ENDS.search(text), _TRUSTED.search(text), _FOLLOWS.search(text)
+    return Served(
+        pod,
+        float(ends[1]) if ends else None,
+        trusted[1] == "1" if trusted else None,
+        follows[1] == "1" if follows else None,
+    )
+
+
+async def may_follow_pods(reader: Reader, namespace: str, deployment: Workload | None) -> bool | None:
+    """Whether the webhook's account may list and watch pods of all namespaces; asking changes nothing."""
+    account = deployment and (deployment.spec.template.spec.service_account_name or "default")
+    may = None
+    with reader.reading("may_follow_pods"):
+        for verb in ("list", "watch") if account else ():
+            asked = {
+                "user": f"system:serviceaccount:{namespace}:{account}",
+                "resourceAttributes": {"resource": "pods", "verb": verb},
+            }
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": asked,
+            }
+            may = decoder(AccessReview)(await reader.client.create(_REVIEWS, review)).status.allowed
+            if not may:
+                break
+    return may
+
 
 T = TypeVar("T")
 

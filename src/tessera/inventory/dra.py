@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tessera.core.dra.naming import node_of
-from tessera.core.dra.slices import PoolId
+from tessera.core.dra.slices import PoolId, node_of
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
 from tessera.kube.view.dra import DraObjects
-from tessera.kube.watch.resource import (
+from tessera.kube.watch.table import (
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,
     Key,
+    Table,
+    TableEntry,
 )
-from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.dra.objects import Claim, claim_of, class_of, read_claim
 from tessera.protocol.kubernetes.dra import ClaimIn, DeviceClassIn, SliceIn
 

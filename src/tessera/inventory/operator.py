@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.resource import CONFIG_MAPS, Resource
-from tessera.kube.watch.table import Table, TableEntry
+from tessera.kube.watch.table import CONFIG_MAPS, Resource, Table, TableEntry
 from tessera.protocol.kubernetes.webhook import ConfigMap, decode_config_map
 from tessera.protocol.mig.operator import (
     CLUSTER_POLICY,

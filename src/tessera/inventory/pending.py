@@ -27,7 +27,7 @@ from tessera.core.planning.waiting import (
     sort_out,
 )
 from tessera.core.text import counts_in_words, nodes_named
-from tessera.inventory.demand.memory import NodeMemory
+from tessera.inventory.demand_memory import NodeMemory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector

@@ -15,7 +15,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, packed, rooms
 from tessera.core.requests.record import recorded
 from tessera.inventory.inventory import Inventory
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from tessera.node.sources import InThread, Source, SourceFailed
 from tessera.node.sources.faults import FaultySource
 from tessera.node.sources.laid_out import LaidOutSource
 from tessera.node.sources.layout import NodeLayoutStatus
-from tessera.node.sources.simulated.source import SimulatedSource
+from tessera.node.sources.simulated import SimulatedSource
 from tessera.node.sources.static import StaticSource
 from tessera.protocol.configuration.devices import DeviceConfiguration
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tessera.core.devices.device import Device, by_resource
-from tessera.kube.events.correlator import About, Event
+from tessera.kube.event_recorder import About, Event
 from tessera.node.sources.layout import NodeLayoutStatus, State
 from tessera.node.state import Key
 

@@ -21,7 +21,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import NODES, Resource
+from tessera.kube.watch.table import NODES, Resource
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig

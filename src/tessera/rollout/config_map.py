@@ -14,7 +14,7 @@ from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import NODES
+from tessera.kube.watch.table import NODES
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.edited import Edited, edited

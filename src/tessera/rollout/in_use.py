@@ -9,8 +9,7 @@ from typing import Final
 
 from tessera.core.devices.capacity import POD, PodUse
 from tessera.core.devices.held import held_by_resource, resource_at
-from tessera.core.dra.naming import name_at, pool_of
-from tessera.core.dra.slices import DRIVER, PoolId
+from tessera.core.dra.slices import DRIVER, PoolId, name_at, pool_of
 from tessera.core.kubernetes.resources import SHARED, WHOLE_GPU, is_any_gpu, short
 from tessera.core.mig.layout import WHOLE, Strategy
 from tessera.core.planning.changes import NodeChange
@@ -18,7 +17,7 @@ from tessera.core.text import first_of
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS
+from tessera.kube.watch.table import RESOURCE_CLAIMS, UNFINISHED_PODS
 from tessera.protocol.dra.objects import read_claim
 from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.kubernetes.pod import decode_pod_use

@@ -16,8 +16,8 @@ from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.change import Change, Changes
 from tessera.rollout.changes import Surroundings, layout_change, named_nodes
 from tessera.rollout.in_use import named, uses_of
-from tessera.rollout.machine.values import NodeSnapshot
 from tessera.rollout.progress import offered_on
+from tessera.rollout.values import NodeSnapshot
 
 
 class NotNow(InvalidInput):

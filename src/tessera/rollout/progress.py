@@ -15,8 +15,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import NODES, RESOURCE_SLICES
-from tessera.kube.watch.table import single_entry
+from tessera.kube.watch.table import NODES, RESOURCE_SLICES, single_entry
 from tessera.protocol.kubernetes.dra import SliceIn, count_resources, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.mig.nodes import GpuNode, counted_once, gpu_node

@@ -8,8 +8,9 @@ mig-manager's ConfigMap lacks is added before the first node, and what no node n
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import KubeError
@@ -17,15 +18,50 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
-from tessera.protocol.mig.rollouts import Owner
+from tessera.protocol.mig.rollouts import Owner, Result
+from tessera.rollout.alone import Alone, LeftUnderWay
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap, Configurations, NotWritten
 from tessera.rollout.in_use import holders, named, uses_of
-from tessera.rollout.machine.alone import Alone, LeftUnderWay
-from tessera.rollout.machine.step import NO_CONFIGURATION
-from tessera.rollout.machine.values import How
-from tessera.rollout.outcomes import NodeRollout, RolloutResult, ended
+from tessera.rollout.step import NO_CONFIGURATION
+from tessera.rollout.values import How, Outcome
 from tessera.rollout.writing import Overtaken, write
+
+
+class RolloutResult(StrEnum):
+    """How the rollout ended for a node."""
+
+    DONE = "done"
+    WRITTEN = "written"  # and not waited for
+    PUT_BACK = "put back"  # failed or interrupted, and the node has its old layout again
+    FAILED = "failed"  # and nothing of ours is left to put back, or it could not be
+    REFUSED = "refused"  # and nothing was written
+    NOT_BEGUN = "not begun"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRollout:
+    """What became of a node."""
+
+    node: str
+    result: RolloutResult
+    reason: str = ""
+
+
+_RESULTS: Final = {
+    Result.DONE: RolloutResult.DONE,
+    Result.FAILED: RolloutResult.PUT_BACK,
+    Result.NOT_READY: RolloutResult.FAILED,
+    Result.IN_USE: RolloutResult.REFUSED,
+    Result.OVERTAKEN: RolloutResult.FAILED,
+    Result.CANCELLED: RolloutResult.FAILED,
+}
+
+
+def ended(node: str, outcome: Outcome) -> NodeRollout:
+    """What became of a node, by how its rollout ended."""
+    return NodeRollout(node, _RESULTS[outcome.result], outcome.reason)
+
 
 T = TypeVar("T")
 

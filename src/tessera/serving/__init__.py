@@ -1,5 +1,5 @@
-"""What every long-running part shares: where to listen (`address`), a small HTTP server (`http`), the log (`logs`), metrics in
-Prometheus' format (`metrics`), probes and scrapes (`health_server`), files that are followed
+"""What every long-running part shares: where to listen (`address`), a small HTTP server (`http_server`, `http_messages`), the log (`logs`), metrics in
+Prometheus' format (`metrics`), probes and scrapes (`http_server`), files that are followed
 (`reload`), signals and how to end (`ending`).
 
 What is served, counted and logged is said by `webhook`, `node`, `controller`, `dashboard` and `simulation`. The webhook's own HTTPS server is

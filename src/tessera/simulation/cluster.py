@@ -16,17 +16,16 @@ from tessera.kube.view.live import LiveView
 from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.dra.process import NodeDriver
-from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
+from tessera.node.sources.simulated import SMI_IN_CONTAINER
 from tessera.simulation.control_plane.admission import Called, Webhooks
 from tessera.simulation.control_plane.apiserver import ApiServer
-from tessera.simulation.control_plane.dra.claims import ClaimController
+from tessera.simulation.control_plane.claims import ClaimController
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, KINDS, NAMESPACES
 from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import Key, StatusError, Store
-from tessera.simulation.node.descriptions import NodeSpec, device_classes
-from tessera.simulation.node.machine import SimulatedNode
-from tessera.simulation.node.runtime import Container
+from tessera.simulation.machine import Container, SimulatedNode
+from tessera.simulation.node_descriptions import NodeSpec, device_classes
 
 _CATCH_UP_SECONDS: Final = 10.0
 _TICK: Final = 0.2  # seconds between two polls of what runs on a node; people are watching

@@ -16,7 +16,7 @@ from typing import Final
 from tessera.controller.leader import LeaseTimes
 from tessera.controller.process import Controller
 from tessera.core.errors import TesseraError
-from tessera.dashboard.parts.history import Admission
+from tessera.dashboard.history import Admission
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView
@@ -29,7 +29,7 @@ from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.control_plane.admission import Called
 from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS
 from tessera.simulation.control_plane.store import Document, Key
-from tessera.simulation.node.descriptions import NodeSpec
+from tessera.simulation.node_descriptions import NodeSpec
 from tessera.webhook import endpoint as webhook
 from tessera.webhook.certificates import pki
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service

@@ -13,7 +13,7 @@ from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
 from tessera.core.admission.policy import Policy, is_bridge_on
 from tessera.core.admission.view.offers import Offers
 from tessera.core.requests.asking import DemandResult
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
 from tessera.protocol.configuration.webhook import Configuration

@@ -16,10 +16,10 @@ from tessera import __version__
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput, of_system
-from tessera.kube.access.choice import find_cluster, own_namespace
+from tessera.kube.access.kubeconfig import find_cluster, own_namespace
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, first_of
 from tessera.kube.errors import InvalidKubeconfig
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import About, Event, Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
@@ -39,7 +39,6 @@ from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
-from tessera.webhook.events import COMPONENT, report_to_owner
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
 from tessera.webhook.metrics import (
@@ -54,6 +53,29 @@ from tessera.webhook.metrics import (
     server_metrics,
     view_metrics,
 )
+
+COMPONENT: Final = "gpu-webhook"
+
+
+def report_to_owner(recorder: Recorder, request: AdmissionRequest, response: CachedResponse) -> None:
+    """Record a fallback or a rejection of a pod that has an owner; nothing of a dry run, of which nothing may remain."""
+    if request.dry_run or recorder.is_full():
+        return
+    owner = request.owner()
+    if owner is None or not owner.uid:
+        return
+    about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
+    would = response.observed  # reported, and not done
+    reason = response.record.fields["reason"]
+    if response.rejected is not None:
+        word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")
+        event = Event(about, word, f"a pod {text}: {reason}", "Warning")
+    else:
+        gets = ", ".join(f"{new} in place of {old}" for old, new in response.replaced)
+        word, text = ("GPUWouldFallBack", "would get") if would else ("GPUFallback", "gets")
+        event = Event(about, word, f"a pod {text} {gets}: {reason}")
+    recorder.record(event)
+
 
 _THREADS: Final = 2  # for files and log lines
 

@@ -21,7 +21,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.edits import Edit
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.requests import record
-from tessera.core.requests.mark import Mark, mark_of
+from tessera.core.requests.record import Mark, mark_of
 from tessera.core.values import value
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation

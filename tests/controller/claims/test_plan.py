@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tessera.controller.claims.objects import (
+from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
+from tessera.controller.claims.state import (
+    ClaimState,
     FollowedPod,
     PodsClaim,
+    Record,
     Template,
 )
-from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
-from tessera.controller.claims.state import ClaimState, Record
 from tessera.core.requests.alternatives import read
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.dra.objects import template_spec
 from tests.controller.claims import objects
 from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT

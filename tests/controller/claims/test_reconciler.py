@@ -8,21 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from tessera.controller.claims.reconciler import ClaimReconciler
-from tessera.controller.claims.writes import Writes
+from tessera.controller.claims.reconciler import ClaimReconciler, Writes
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.reconciler import ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.requests.alternatives import read, template_name
 from tessera.core.requests.tickets import TicketKey, TicketMaker, hour_of
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.dra.objects import template_spec
-from tessera.serving.http.messages import HangUp, Response
+from tessera.serving.http_messages import HangUp, Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import (
     EVENTS,

@@ -16,13 +16,13 @@ from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.reconciler import ReconcilerParts
-from tessera.core.dra.naming import pool_of
+from tessera.core.dra.slices import pool_of
 from tessera.kube.clock import Clock
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.protocol.mig import documents as mig
-from tessera.serving.http.messages import HangUp, Request, Response, Stream
+from tessera.serving.http_messages import HangUp, Request, Response, Stream
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, RESOURCE_SLICES
 from tessera.simulation.control_plane.store import Document, StatusError, Store, StoredChange

@@ -406,7 +406,7 @@ def test_fault_37_the_autopilot_s_leaders_die_and_pause_at_any_write(seed):
 
 def test_nodes_that_mig_manager_cuts(monkeypatch):
     """Of these only cards are cut on which nothing is held: mig-manager clears a card whole. It gets the configuration, and the label names it."""
-    monkeypatch.setattr("tessera.rollout.machine.step.Attempt.settles", 0.5)
+    monkeypatch.setattr("tessera.rollout.step.Attempt.settles", 0.5)
 
     async def main():
         document = auto()

@@ -9,10 +9,10 @@ from functools import partial
 import msgspec
 import pytest
 
-from tessera.dashboard.parts.layouts import layouts_part
-from tessera.diagnosis.layouts.answer import diagnose_layout
+from tessera.dashboard.layouts_part import layouts_part
 from tessera.diagnosis.layouts.cause import LayoutCause
 from tessera.diagnosis.layouts.gather import LayoutEvidence
+from tessera.diagnosis.layouts.next_steps import diagnose_layout
 from tessera.diagnosis.layouts.words import NOT_DECIDED
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, PODS

@@ -14,7 +14,7 @@ from tessera.core.autopilot import propose
 from tessera.core.devices.capacity import Capacity
 from tessera.inventory import inventory
 from tessera.protocol.mig.rollouts import Phase
-from tessera.rollout.machine import step
+from tessera.rollout import step
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS
 from tests.build import MIG
 from tests.controller.layouts.cluster import FastClock, cluster, layout

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Phase
-from tessera.serving.http.messages import HangUp
+from tessera.serving.http_messages import HangUp
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG

@@ -461,7 +461,7 @@ def test_fault_37_a_slot_that_arrives_late():
 def test_nodes_that_mig_manager_cuts(monkeypatch):
     """A configuration that gives the layout is added to mig-manager's ConfigMap before a label names it, the nodes are cordoned meanwhile, and
     it is removed when no node uses it any more. A name that the ConfigMap has is used as it is."""
-    monkeypatch.setattr("tessera.rollout.machine.step.Attempt.settles", 0.5)
+    monkeypatch.setattr("tessera.rollout.step.Attempt.settles", 0.5)
 
     async def main():
         layouts = [{"perCard": {"3g.40gb": 2}}]
@@ -494,7 +494,7 @@ def test_nodes_that_mig_manager_cuts(monkeypatch):
 
 def test_fault_37_killed_before_the_label(monkeypatch):
     """A leader that is killed between the cordon and the label leaves a configuration that the next one can use."""
-    monkeypatch.setattr("tessera.rollout.machine.step.Attempt.settles", 0.5)
+    monkeypatch.setattr("tessera.rollout.step.Attempt.settles", 0.5)
 
     async def main():
         document = layout(layouts=[{"perCard": {"3g.40gb": 2}}])
@@ -565,7 +565,7 @@ def of_mig_manager(**spec):
 
 def test_a_configuration_that_may_come_back_stays(monkeypatch):
     """One node has left a configuration of ours, and another is on its way from it, and fails: it finds it in the ConfigMap still."""
-    monkeypatch.setattr("tessera.rollout.machine.step.Attempt.settles", 0.5)
+    monkeypatch.setattr("tessera.rollout.step.Attempt.settles", 0.5)
 
     async def main():
         async with cluster(document=of_mig_manager(layouts=[{"perCard": {"3g.40gb": 2}}])) as one:

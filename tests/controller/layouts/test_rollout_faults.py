@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tessera.rollout.machine.carrying import CHANGES_ALL_THE_TIME
+from tessera.rollout.carrying import CHANGES_ALL_THE_TIME
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG

@@ -3,7 +3,7 @@
 import json
 
 from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
-from tessera.kube.watch.resource import NODES
+from tessera.kube.watch.table import NODES
 
 
 def test_fault_21_after_a_restore_older_versions_count():

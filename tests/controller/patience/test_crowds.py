@@ -19,7 +19,7 @@ from tessera.core.admission.view.pods import BoundPod, usage_of
 from tessera.core.kubernetes.resources import short
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import Owner, PendingPod
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tests.build import container, node, pod
 from tests.controller.patience.objects import (

@@ -18,11 +18,11 @@ from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.pods import BoundPod
 from tessera.diagnosis.patience.history import History
 from tessera.kube.errors import ApiError
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import Key
-from tessera.serving.http.messages import Response
+from tessera.kube.watch.table import Key
+from tessera.serving.http_messages import Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import (
     CONFIG_MAPS,

@@ -21,8 +21,7 @@ from tessera.core.kubernetes.resources import of_short
 from tessera.core.kubernetes.scheduling import CORDONED, NodeSelectorTerm, Requirement
 from tessera.core.requests.alternatives import own_expression
 from tessera.core.requests.asking import asked_profiles
-from tessera.core.requests.mark import mark_text
-from tessera.core.requests.record import MARK_ANNOTATION, apply
+from tessera.core.requests.record import MARK_ANNOTATION, apply, mark_text
 from tests.build import MIG, amounts, container, node, offers, pod, policy, resource
 from tests.examples import examples
 

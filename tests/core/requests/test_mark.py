@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.requests.mark import Mark, can_be_marked, mark_of, mark_text
-from tessera.core.requests.record import MARK_ANNOTATION
+from tessera.core.requests.record import MARK_ANNOTATION, Mark, can_be_marked, mark_of, mark_text
 from tests.build import MIG, container, pod
 
 ONE = f'{{"main":{{"{MIG}1g.10gb":"1"}}}}'

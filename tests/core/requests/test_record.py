@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.requests.mark import mark_text
 from tessera.core.requests.record import (
     ASKED_ANNOTATION,
     DECIDED_ANNOTATION,
@@ -17,6 +16,7 @@ from tessera.core.requests.record import (
     asked_first,
     asked_of,
     asked_text,
+    mark_text,
     read_asked,
     record_with,
     recorded,

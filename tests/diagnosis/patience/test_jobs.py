@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tessera.diagnosis.patience.jobs import Job
+from tessera.diagnosis.patience.rules import Job
 
 
 def rule(action, *conditions):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tessera.diagnosis.patience.objects import PendingPod
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tests.controller.patience.objects import MIG_2G, UNSCHEDULABLE, document, owned, pending
 
 GATED = {**UNSCHEDULABLE, "reason": "SchedulingGated"}

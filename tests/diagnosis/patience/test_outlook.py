@@ -18,10 +18,9 @@ from tessera.core.kubernetes.resources import short
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.gather import seen_pod
 from tessera.diagnosis.patience.history import Doubt, History, Tries
-from tessera.diagnosis.patience.jobs import Job
 from tessera.diagnosis.patience.objects import PendingPod
 from tessera.diagnosis.patience.outlook import outlook
-from tessera.diagnosis.patience.rules import WORDS
+from tessera.diagnosis.patience.rules import WORDS, Job
 from tessera.inventory.presence import Presence, Presences
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tessera.protocol.kubernetes.controllers import EventIn

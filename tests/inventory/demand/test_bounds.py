@@ -8,9 +8,15 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.waiting import DemandGroup
-from tessera.inventory.demand.bounds import MOST_GROUPS, MOST_OF_A_NAMESPACE, fair, most_on_a_node
-from tessera.inventory.demand.memory import NodeMemory
-from tessera.inventory.demand.wants import situation, wanting_inventory
+from tessera.inventory.demand_memory import NodeMemory
+from tessera.inventory.wants import (
+    MOST_GROUPS,
+    MOST_OF_A_NAMESPACE,
+    fair,
+    most_on_a_node,
+    situation,
+    wanting_inventory,
+)
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tests.build import MIG

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tessera.core.planning.demand import MOST_MISSED
-from tessera.inventory.demand.rejected import RejectedFiles
 from tessera.inventory.pending import Pending, pending_inventory
+from tessera.inventory.rejected_workloads import RejectedFiles
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.resource import FAILED_CREATES
+from tessera.kube.watch.table import FAILED_CREATES
 from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG, pod_document

@@ -9,9 +9,8 @@ import pytest
 
 from tessera.core.errors import InvalidInput
 from tessera.kube import files
-from tessera.kube.access.choice import find_cluster, in_cluster, known_contexts
-from tessera.kube.access.cluster import Proxy, ServerAddress
-from tessera.kube.access.credentials import Credential
+from tessera.kube.access.cluster import Credential, Proxy, ServerAddress
+from tessera.kube.access.kubeconfig import find_cluster, in_cluster, known_contexts
 from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig
 from tessera.kube.rest.client import Client
 from tests.kube.clock import FakeClock

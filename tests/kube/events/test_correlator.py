@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tessera.kube.events.correlator import About, Correlator, Event
+from tessera.kube.event_recorder import About, Correlator, Event
 
 OWNER = About("apps/v1", "ReplicaSet", "web", "team", "u-1")
 

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from tessera.kube.events.correlator import About, Event
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import About, Event, Recorder
 from tessera.kube.rest.client import Client
 from tessera.simulation.control_plane.kinds import EVENTS
 from tessera.simulation.control_plane.store import StatusError

@@ -6,12 +6,11 @@ import contextlib
 import msgspec
 import pytest
 
-from tessera.kube.access.cluster import Cluster, ServerAddress
-from tessera.kube.access.credentials import Credential
+from tessera.kube.access.cluster import Cluster, Credential, ServerAddress
 from tessera.kube.errors import ApiError, BadResponse, Unreachable, error_of
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
-from tessera.serving.http.messages import HangUp
+from tessera.serving.http_messages import HangUp
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock

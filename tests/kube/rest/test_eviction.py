@@ -5,9 +5,8 @@ import json
 import pytest
 
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.eviction import evict
-from tessera.serving.http.messages import Response
+from tessera.kube.rest.client import Client, evict
+from tessera.serving.http_messages import Response
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.clock import FakeClock
 

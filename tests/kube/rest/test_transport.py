@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from tessera.kube.access.choice import find_cluster, in_cluster
-from tessera.kube.access.cluster import Cluster, Proxy, ServerAddress, Tls
-from tessera.kube.access.credentials import StoredCredentials
+from tessera.kube.access.cluster import Cluster, Proxy, ServerAddress, StoredCredentials, Tls
+from tessera.kube.access.kubeconfig import find_cluster, in_cluster
 from tessera.kube.errors import ApiError, CredentialsFailed, Unreachable
 from tessera.kube.rest.client import Client
 from tests.kube.apiserver import MisbehavingApiServer

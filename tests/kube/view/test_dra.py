@@ -8,8 +8,8 @@ from tessera.core.dra import pools
 from tessera.core.dra.slices import may_be_meant
 from tessera.core.kubernetes.node import Node
 from tessera.kube.view.dra import DraObjects
-from tessera.kube.watch.resource import Key
-from tessera.protocol.dra import kinds
+from tessera.kube.watch.table import Key
+from tessera.protocol.dra import objects as kinds
 from tessera.protocol.dra.names import EVERY_NAME
 from tessera.protocol.dra.objects import read_class
 from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_

@@ -10,7 +10,7 @@ from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
 from tessera.kube.view.grace import NodesWithGrace
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 from tests.build import amounts, resource
 from tests.kube.clock import FakeClock
 

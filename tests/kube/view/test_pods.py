@@ -9,8 +9,7 @@ from tessera.core.admission.view.pods import Origin
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
-from tessera.kube.watch.resource import UNFINISHED_PODS
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import UNFINISHED_PODS, TableEntry
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.store import StatusError
 from tests import build

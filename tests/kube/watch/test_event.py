@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.kube.errors import ApiError, BadResponse
-from tessera.kube.watch.resource import Key, read_event
+from tessera.kube.watch.table import Key, read_event
 
 _OBJECT = b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"},"spec":{"x":"}"}}'
 

@@ -12,9 +12,17 @@ from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource
-from tessera.kube.watch.table import Table, TableEntry, replace_all
-from tessera.serving.http.messages import Request, Response, Stream
+from tessera.kube.watch.table import (
+    NAMESPACES,
+    NODES,
+    UNFINISHED_PODS,
+    Key,
+    Resource,
+    Table,
+    TableEntry,
+    replace_all,
+)
+from tessera.serving.http_messages import Request, Response, Stream
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status

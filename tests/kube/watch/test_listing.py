@@ -12,7 +12,7 @@ from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client
 from tessera.kube.watch import listing
 from tessera.kube.watch.listing import ListCutter, list_all
-from tessera.kube.watch.resource import NODES
+from tessera.kube.watch.table import NODES
 from tessera.simulation.control_plane.store import StatusError, expired
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock

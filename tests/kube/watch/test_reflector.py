@@ -9,12 +9,11 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import NODES as FOLLOWED
-from tessera.kube.watch.resource import Key
-from tessera.kube.watch.table import TableEntry
-from tessera.serving.http.messages import Request, Response
+from tessera.kube.watch.table import NODES as FOLLOWED
+from tessera.kube.watch.table import Key, TableEntry
+from tessera.serving.http_messages import Request, Response
+from tessera.simulation.control_plane.apiserver import event
 from tessera.simulation.control_plane.kinds import NODES
-from tessera.simulation.control_plane.lists import event
 from tessera.simulation.control_plane.store import StatusError, expired
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock

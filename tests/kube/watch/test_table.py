@@ -11,8 +11,7 @@ from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_feed import take_files
 from tessera.kube.watch.listing import list_once
-from tessera.kube.watch.resource import NAMESPACES, NODES, Key
-from tessera.kube.watch.table import Table, TableEntry, entry_by_key, entry_by_name
+from tessera.kube.watch.table import NAMESPACES, NODES, Key, Table, TableEntry, entry_by_key, entry_by_name
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import StatusError, expired
 from tests.kube.apiserver import MisbehavingApiServer, status

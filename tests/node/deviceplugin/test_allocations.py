@@ -10,7 +10,7 @@ import pytest
 from tessera.node.deviceplugin.allocations import GRACE, Allocations, Holders
 from tessera.node.state import Key
 from tessera.protocol.kubelet import checkpoint
-from tessera.simulation.node.kubelet import Held, Kubelet
+from tessera.simulation.kubelet import Held, Kubelet
 from tests.node.running import run, started
 
 X = "example.com/x"

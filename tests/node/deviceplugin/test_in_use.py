@@ -15,7 +15,7 @@ from tessera.inventory.layouts import HeldDevices
 from tessera.kube.object_files import FileObject
 from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.simulation.control_plane.kinds import NODES
-from tessera.simulation.node.kubelet import Kubelet
+from tessera.simulation.kubelet import Kubelet
 from tests.inventory.objects import pod as pod_document
 from tests.node.running import TICK, run, started
 from tests.node.sources import test_node_link as link

@@ -12,8 +12,8 @@ import pytest
 
 from tessera.core.devices.device import Handover
 from tessera.node.deviceplugin.allocations import Allocations
-from tessera.node.dra.claims.prepared import HeldDevice, Phase, PreparedClaim, PreparedClaims
-from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
+from tessera.node.dra.prepared_claims import HeldDevice, Phase, PreparedClaim, PreparedClaims
+from tessera.simulation.kubelet import AdmissionFailed, Kubelet
 from tests.node.running import GPU, ListSource, mock_devices, offers, run, running, slices, started
 
 

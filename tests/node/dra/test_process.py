@@ -17,10 +17,10 @@ import pytest
 from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
-from tessera.node.dra import driver
-from tessera.node.dra.claims.prepared import PreparedClaims
+from tessera.node.dra import process as driver
+from tessera.node.dra.prepared_claims import PreparedClaims
 from tessera.node.dra.process import NodeDriver
-from tessera.node.dra.slices.documents import Offer, specs
+from tessera.node.dra.slice_documents import Offer, specs
 from tessera.node.rpc import call, handlers, serve
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubelet import dra_messages as messages
@@ -30,7 +30,7 @@ from tessera.protocol.kubelet import podresources_pb2 as podresources
 from tessera.protocol.kubelet import registration_pb2 as registration
 from tessera.protocol.kubelet.messages import LIST_PODS
 from tessera.protocol.mig.documents import RUNAI_CONFIG
-from tessera.serving.http.messages import Request, Response
+from tessera.serving.http_messages import Request, Response
 from tessera.simulation.control_plane.kinds import EVENTS, NODES, RESOURCE_SLICES
 from tests.build import claim_document
 from tests.kube.apiserver import MisbehavingApiServer
@@ -310,7 +310,7 @@ def test_health_is_told_without_an_api_server() -> None:
 
 def test_a_device_that_a_claim_has_never_leaves_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new layout: what is allocated, prepared or not, is tainted and stays; it goes when its claim has gone."""
-    monkeypatch.setattr("tessera.node.dra.driver._NOTICE", 0.2)
+    monkeypatch.setattr("tessera.node.dra.process._NOTICE", 0.2)
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:

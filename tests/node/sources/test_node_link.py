@@ -22,7 +22,7 @@ from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.nodes import decode_mapping
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.store import StatusError
-from tessera.simulation.node.kubelet import Kubelet
+from tessera.simulation.kubelet import Kubelet
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.node.running import TICK, run, sample, started
 

@@ -10,8 +10,7 @@ from tessera.core.errors import InvalidInputs
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import Strategy
 from tessera.protocol import yaml
-from tessera.protocol.configuration.device_fields import DOCUMENT, reference
-from tessera.protocol.configuration.devices import DeviceConfiguration, NvmlCards, parse
+from tessera.protocol.configuration.devices import DOCUMENT, DeviceConfiguration, NvmlCards, parse, reference
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.protocol.mig.rollouts import Owner
-from tessera.rollout.machine.step import begin, step
-from tessera.rollout.machine.values import Evict, How, NotUnderWay, Patch
+from tessera.rollout.step import begin, step
+from tessera.rollout.values import Evict, How, NotUnderWay, Patch
 from tessera.simulation.control_plane.kinds import NODES
 from tests.inventory.objects import LAYOUT
 from tests.rollout.machine.world import World, asked

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Result, read_end
-from tessera.rollout.machine.step import begin, step
-from tessera.rollout.machine.values import Evict, How, NotUnderWay, Outcome, Patch, Wait
+from tessera.rollout.step import begin, step
+from tessera.rollout.values import Evict, How, NotUnderWay, Outcome, Patch, Wait
 from tessera.simulation.control_plane.kinds import NODES
 from tests.inventory.objects import LAYOUT
 from tests.rollout.machine.world import World, asked

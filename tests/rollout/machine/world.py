@@ -13,7 +13,7 @@ from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import RolloutRecord, record_of
 from tessera.rollout.change import Change, Wanted
 from tessera.rollout.changes import change_of
-from tessera.rollout.machine.values import Evict, NodeSnapshot, Patch
+from tessera.rollout.values import Evict, NodeSnapshot, Patch
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError, Store, StoredChange, has_ended

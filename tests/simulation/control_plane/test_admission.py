@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tessera.serving.address import Address
-from tessera.serving.http.messages import Response
-from tessera.serving.http.server import Server
+from tessera.serving.http_messages import Response
+from tessera.serving.http_server import Server
 from tessera.simulation.control_plane.admission import Webhooks
 from tessera.simulation.control_plane.apiserver import Target
 from tessera.simulation.control_plane.kinds import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, PODS

@@ -6,8 +6,13 @@ import pytest
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client, PatchType
-from tessera.simulation.control_plane.apiserver import Admitted, ApiServer, Target
-from tessera.simulation.control_plane.lists import field_selector, label_selector
+from tessera.simulation.control_plane.apiserver import (
+    Admitted,
+    ApiServer,
+    Target,
+    field_selector,
+    label_selector,
+)
 from tessera.simulation.control_plane.store import StatusError
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.core.errors import InvalidInputs
-from tessera.simulation.node.descriptions import known_nodes, parse
+from tessera.simulation.node_descriptions import known_nodes, parse
 from tessera.simulation.stories.story import Nodes
 from tessera.simulation.stories.table import STORIES
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from tessera.simulation import node_drivers as drivers
 from tessera.simulation.control_plane.kinds import RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import Store
-from tessera.simulation.node import drivers
-from tessera.simulation.node.drivers import Drivers, PrepareFailed, Use, uses
+from tessera.simulation.node_drivers import Drivers, PrepareFailed, Use, uses
 
 
 def test_uses():

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
-from tessera.simulation.node.kubelet import AdmissionFailed
-from tessera.simulation.node.runtime import start_container
+from tessera.simulation.kubelet import AdmissionFailed
+from tessera.simulation.machine import start_container
 
 
 def grant(*names, **envs):

@@ -1,17 +1,29 @@
 """`tessera capacity`: what is there, what is taken, what is left."""
 
-from collections.abc import Sequence
+import asyncio
+import shutil
+import sys
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
 import click
 
-from tessera.cli.capacity.forms import AMOUNTS, FIELDS, document, drawn, in_order_of
-from tessera.cli.capacity.screens import show_changes
+from tessera.cli.capacity.forms import AMOUNTS, FIELDS, Row, document, draw, drawn, in_order_of, tables
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import option, selector_option
-from tessera.cli.common.output import Output, no_headers_option, output_option, warn
+from tessera.cli.common.output import (
+    Output,
+    Style,
+    draw_screen,
+    echo,
+    no_headers_option,
+    output_option,
+    print_document,
+    table,
+    warn,
+)
 from tessera.cli.common.reading import files_option, mig_parted_option, read_inventory, warn_of_dra
 from tessera.core.devices.capacity import Usage, total
 from tessera.core.errors import InvalidInput
@@ -19,11 +31,124 @@ from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import PODS, WHOLE_GPU, is_any_gpu
 from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.core.text import nodes_named
-from tessera.inventory.inventory import Inventory
+from tessera.inventory.inventory import Inventory, following
 from tessera.inventory.report import Report, not_counted, report_of
+from tessera.kube.clock import either
 from tessera.kube.object_files import called
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.follow import STALE
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.operator import MigManagerConfig
+
+_PACE: Final = 0.5  # seconds between two pictures: people do not read faster
+
+
+async def show_changes(
+    client: Client, inventory: Inventory, report: Callable[[], Report], output: Output, *, headers: bool
+) -> None:
+    """Show a cluster as it is and as it changes, until interrupted."""
+    screen = _screen_for(output, headers=headers)
+    async with following(client, inventory) as cluster:
+        while True:
+            cluster.changed.clear()
+            cluster.now()
+            screen.show(report(), cluster.error)
+            await asyncio.sleep(_PACE)
+            await either(cluster.changed, STALE)  # then draw again: an error may be what is new
+
+
+def _screen_for(output: Output, *, headers: bool) -> "Picture | Lines":
+    if output.is_document:
+        return Documents(lambda report: output.text(document(report), one_of_many=True))
+    if output.form in ("csv", "name"):
+        plain = Style(enabled=False)
+        return Documents(lambda report: "\n".join(drawn(report, output.form, plain, headers=headers)))
+    kind = Picture if sys.stdout.isatty() else ChangedLines
+    return kind(wide=output.form == "wide", headers=headers)
+
+
+class Picture:
+    """A terminal that is drawn again and again; nodes come last, because not all of them may fit."""
+
+    def __init__(self, *, wide: bool, headers: bool = True) -> None:
+        self._wide, self._headers = wide, headers
+        self._style = Style.of(sys.stdout)
+
+    def show(self, report: Report, error: str) -> None:
+        """One screen full: how things are now, and below it why that may not be so."""
+        nodes, *others = tables(report, wide=self._wide)
+        lines = draw([*others, nodes], self._style, headers=self._headers) or ["nothing to see yet"]
+        below = ["", self._style.bad(error)] if error else []
+        height = shutil.get_terminal_size().lines - 1 - len(below)
+        if len(lines) > height:
+            lines = [*lines[: height - 1], f"… {len(lines) - height + 1} more lines"]
+        draw_screen([*lines, *below])
+
+
+class Lines:
+    """For readers of lines, people or programs; an error goes to standard error, once."""
+
+    _error = ""
+
+    def show(self, report: Report, error: str) -> None:
+        for text in self.changes(report):
+            self.put(text)
+        sys.stdout.flush()
+        if error and not self._error:
+            warn(error)
+        self._error = error
+
+    def changes(self, report: Report) -> list[str]:
+        raise NotImplementedError
+
+    def put(self, text: str) -> None:
+        """Print one of them."""
+        echo([text])
+
+
+class Documents(Lines):
+    """A document for every change."""
+
+    def __init__(self, text: Callable[[Report], str]) -> None:
+        self._text = text
+        self._last = ""
+
+    def changes(self, report: Report) -> list[str]:
+        last, self._last = self._last, self._text(report)
+        return [self._last] if self._last != last else []
+
+    def put(self, text: str) -> None:
+        print_document(text)
+
+
+class ChangedLines(Lines):
+    """Tables once, then each row that is new or different."""
+
+    def __init__(self, *, wide: bool, headers: bool = True) -> None:
+        self._wide, self._headers = wide, headers
+        self._known: dict[Row, dict[Row, Row]] = {}  # by heading, then by the row's first columns
+        self._longest: dict[Row, Row] = {}  # of each column the longest cell, by heading
+
+    def changes(self, report: Report) -> list[str]:
+        lines: list[str] = []
+        for one in tables(report, wide=self._wide):
+            known = self._known.get(one.heading)
+            rows = {row[: one.keys]: row for row in one.rows}
+            if known is None and not rows:
+                continue
+            changed = [row for key, row in rows.items() if known is None or known.get(key) != row]
+            gone = [key for key in known or () if key not in rows]
+            changed += [(*key, *["gone"] * (len(one.heading) - one.keys)) for key in gone]
+            self._known[one.heading] = rows
+            shown = [one.heading, *changed] if known is None and self._headers else changed
+            if not shown:
+                continue
+            before = self._longest.get(one.heading, shown[0])
+            longest = tuple(max(cells, key=len) for cells in zip(before, *shown, strict=True))
+            self._longest[one.heading] = longest
+            lines += table([longest, *shown])[1:]  # as wide as the lines before
+        return lines
+
 
 EXIT_BELOW: Final = 4
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain

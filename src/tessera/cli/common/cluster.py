@@ -29,8 +29,8 @@ class ClusterChoice:
 
     def find(self) -> "Cluster":
         """Where that cluster is and how to get in."""
-        from tessera.kube.access.choice import find_cluster
         from tessera.kube.access.cluster import impersonation
+        from tessera.kube.access.kubeconfig import find_cluster
 
         cluster = find_cluster(self.kubeconfig, self.context)
         headers = impersonation(self.user or "", self.groups, "--as")

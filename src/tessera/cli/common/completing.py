@@ -79,7 +79,7 @@ def layouts(ctx: click.Context, param: click.Parameter, incomplete: str) -> _Ite
 
 def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
     """Complete a context of the kubeconfig."""
-    from tessera.kube.access.choice import known_contexts
+    from tessera.kube.access.kubeconfig import known_contexts
 
     with suppress(TesseraError, OSError):
         return _starting(known_contexts(ctx.params.get("kubeconfig")), incomplete)

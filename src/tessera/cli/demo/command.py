@@ -78,7 +78,7 @@ def command(
     if nodes_file and not serve:
         raise click.UsageError("use --nodes only with --serve: stories have their own nodes")
     from tessera.cli.demo.playing import Pauses, play_demo, serve_demo
-    from tessera.simulation.node.descriptions import parse
+    from tessera.simulation.node_descriptions import parse
 
     own = read_parsed(nodes_file, parse) if nodes_file else None
     slow = sys.stdout.isatty() and not fast

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tessera.cli.admit.explanation import explainer
+from tessera.cli.admit_explanation import explainer
 from tessera.cli.common.output import Style, echo
 from tessera.cli.demo.narrator import heading, narrate
 from tessera.cli.why.pods import explained
@@ -23,7 +23,7 @@ from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.embedded import embedded
-from tessera.simulation.node.descriptions import NodeSpec, known_nodes
+from tessera.simulation.node_descriptions import NodeSpec, known_nodes
 from tessera.simulation.stories.scenes import NodesCame
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.story import Story

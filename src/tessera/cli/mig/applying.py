@@ -24,9 +24,8 @@ from tessera.protocol.mig.edited import entries_text, own_copy
 from tessera.protocol.mig.rollouts import Owner
 from tessera.rollout.change import Change, Changes, WhenInUse
 from tessera.rollout.config_map import ConfigMap
-from tessera.rollout.outcomes import NodeRollout
 from tessera.rollout.planned import planned_changes
-from tessera.rollout.rollout import Cordon, MaxUnavailable, Rollout
+from tessera.rollout.rollout import Cordon, MaxUnavailable, NodeRollout, Rollout
 from tessera.rollout.writing import refusal
 from tessera.serving.ending import Signalled, until_signalled
 

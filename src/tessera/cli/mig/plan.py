@@ -15,7 +15,6 @@ from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import Output, echo, output_option, warn, whoever_reads
 from tessera.cli.common.reading import files_option, read_inventory
 from tessera.cli.mig.applying import ApplyOptions, apply_plan
-from tessera.cli.mig.plan_cards import node_cards, product_cards
 from tessera.cli.mig.plan_output import (
     DRAWN,
     More,
@@ -27,23 +26,82 @@ from tessera.cli.mig.plan_output import (
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.known import KnownLayout, UnknownLayout
+from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange
 from tessera.core.planning.configurations import PlanChanges, changes_of
 from tessera.core.planning.demand import most_wanted
-from tessera.core.planning.kinds import NodeCards, QueuedProfile
+from tessera.core.planning.kinds import CardToCut, NodeCards, QueuedProfile, card_of
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
 from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import Pending, pending_inventory
+from tessera.inventory.pending import Pending, pending_inventory, skipped_nodes, uncut, way_of
+from tessera.kube.object_files import called, objects_in
 from tessera.protocol import yaml
 from tessera.protocol.configuration.schema import shown
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.entries import counts_of, looks_like_counts, read_counts
+from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig, config_in
 from tessera.solver import highs
+
+
+def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[CardToCut]:
+    """Cards of products that were named, each with a number; without a number as many as are enough."""
+    found: list[CardToCut] = []
+    for text in products:
+        name, separator, number = text.partition("=")
+        if separator and not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 1024):
+            raise InvalidInput(
+                f"--product {text}: expected a number of cards from 1 to 1024, such as {name}=4"
+            )
+        if not separator and len(products) > 1:
+            raise InvalidInput(f"--product {text}: with several products give the number of each: {text}=4")
+        if separator and cards is not None:
+            raise InvalidInput(f"--product {text} and --cards {cards}: give the number only once")
+        found += [CardToCut(product_named(name))] * (int(number) if separator else cards or enough)
+    return found
+
+
+def node_cards(
+    inventory: Inventory, files: tuple[str, ...], *, keep: bool
+) -> tuple[list[NodeCards], list[CardToCut]]:
+    """The cards of nodes; nodes with unknown cards are skipped, with a warning, and to keep devices, those with unknown layouts."""
+    places: list[NodeCards] = []
+    cards: list[CardToCut] = []
+    skipped: dict[str, list[str]] = {}
+    inventory.take(objects_in(files))
+    for node in inventory.gpus.values():
+        if not node.label:
+            continue
+        try:
+            here = _cards(node, inventory.known(node.name), keep=keep)
+        except InvalidInput as error:
+            skipped.setdefault(str(error), []).append(node.name)
+            continue
+        places.append(NodeCards(node.name, range(len(cards), len(cards) + len(here)), way=way_of(node)))
+        cards += here
+    warn(*skipped_nodes(skipped))
+    if not cards:
+        why = "no node has cards that could be cut" if skipped else "no node with GPUs"
+        raise InvalidInput(f"{called(*files)}: {why}")
+    return places, cards
+
+
+def _cards(node: GpuNode, known: KnownLayout | UnknownLayout, *, keep: bool) -> list[CardToCut]:
+    if isinstance(known, KnownLayout):
+        whole_only = node.by_mig_manager or not known.placed
+        return [
+            card_of(card.product, card.instances if keep else (), card, whole_only=whole_only)
+            for card in known.layout.cards
+        ]
+    if keep:
+        raise InvalidInput(known.reason)
+    return [card_of(card.product) for card in uncut(node).cards]
+
 
 _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to read
 _MOST_ADVICE: Final = 999  # of one profile: advice beyond that is too long to follow

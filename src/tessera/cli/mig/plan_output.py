@@ -1,16 +1,15 @@
 """What `tessera mig plan` prints: a plan as a table, a document or the layouts to apply; and the advice of `--defragment`."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tessera.cli.common.output import Output, table, warn
-from tessera.cli.mig.plan_operator import commands
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, named_cards
 from tessera.core.planning.changes import NodeChange, Way, difference, profile_counts, total
-from tessera.core.planning.configurations import PlanChanges, parted_entries
+from tessera.core.planning.configurations import Configs, PlanChanges, parted_entries
 from tessera.core.planning.demand import Demand
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
@@ -19,11 +18,65 @@ from tessera.core.planning.waiting import DemandGroup, PlanEffect, WaitingGroups
 from tessera.core.text import first_of, nodes_named
 from tessera.inventory.defragment import Defragmentation, PodMove
 from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.documents import PARTED_CONFIG
+from tessera.protocol.mig.edited import edited, entries_text, own_copy
 from tessera.protocol.mig.entries import write_parted
-from tessera.protocol.mig.operator import MigManagerConfig
+from tessera.protocol.mig.operator import CONFIG_KEY, MigManagerConfig
 from tessera.protocol.mig.plans import card_document, node_document
 
-_SHOWN: Final = 3  # cards, of many
+_AT_ONCE: Final = 100  # nodes in one command: shells and people have limits
+_MOST_NAMED: Final = 3
+_SYNC: Final = 120  # seconds: the kubelet's sync period of a minute, and as long as it may keep a copy
+
+
+def commands(changes: PlanChanges, manager: MigManagerConfig | None) -> Iterator[str]:
+    """The commands for nodes of mig-manager; for others, where their layouts are."""
+    nodes = [node for node in changes.nodes if node.way is Way.MIG_MANAGER]
+    others = [node.name for node in changes.nodes if node.way is Way.ANNOTATION]
+    if others:
+        yield f"# not by mig-manager, see -o runai: {first_of(others, _MOST_NAMED)}"
+    if changes.new:
+        yield from _added(changes.new, manager)
+        yield f"sleep {_SYNC}  # mig-manager's file follows the ConfigMap a minute or two later: a label that comes earlier ends in the state failed"
+    for name, some in _by_configuration(nodes).items():
+        for start in range(0, len(some), _AT_ONCE):
+            yield f"kubectl label node {' '.join(some[start : start + _AT_ONCE])} {PARTED_CONFIG}={name} --overwrite"
+
+
+def _by_configuration(nodes: Sequence[NodeChange]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        found.setdefault(node.configuration or "", []).append(node.name)
+    return found
+
+
+def _added(new: Configs, manager: MigManagerConfig | None) -> Iterator[str]:
+    if manager is None or manager.document is None or not manager.namespace:
+        where = "mig-manager's file, which is not known here"
+        if manager is not None:
+            where = (
+                str(manager)
+                if manager.document
+                else f"mig-manager's file, which is not known here: {manager.error}"
+            )
+        yield f"# add to mig-configs in {where}"
+        yield from (f"#   {line}" for line in entries_text(new).splitlines())
+        return
+    if manager.owned:
+        yield f"# the operator owns {manager}, and would undo what is added to it: a copy of your own"
+        yield from own_copy(manager, new)
+        return
+    yield f"# new configurations in {manager}"
+    yield f"kubectl patch configmap -n {manager.namespace} {manager.name} --type merge --patch-file /dev/stdin <<'END'"
+    yield "data:"
+    yield f"  {CONFIG_KEY}: |2"  # four columns: two of the key, and two more
+    yield from (
+        f"    {line}".rstrip() for line in edited(manager.text, new, (), str(manager)).text.splitlines()
+    )
+    yield "END"
+
+
+_MOST_CARDS: Final = 3  # cards, of many
 # what a layout as an annotation is for nodes of each way
 _UNREAD: Final = {
     Way.ANNOTATION: (),
@@ -234,7 +287,7 @@ def _advice_lines(found: Defragmentation) -> list[str]:
         for move in found.moves
     ]
     places = [found.places[one.card] for one in found.advice.cleared]
-    cards = first_of([f"{node} card {number}" for node, number in places], _SHOWN)
+    cards = first_of([f"{node} card {number}" for node, number in places], _MOST_CARDS)
     lines = [*explain_advice(found.advice), *([f"on {cards}"] if cards else [])]
     return [*lines, "", *table(rows)] if found.moves else lines
 

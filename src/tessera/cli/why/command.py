@@ -9,7 +9,7 @@ from tessera.cli.common.output import Output, output_option
 from tessera.cli.why import layouts, pods
 from tessera.diagnosis.diagnosis import Diagnosis
 from tessera.diagnosis.evidence import Evidence
-from tessera.diagnosis.gather_target import Gatherer
+from tessera.diagnosis.gather import Gatherer
 from tessera.diagnosis.layouts.gather import LayoutEvidence, gather_layout
 from tessera.diagnosis.targets import MIG_LAYOUT, parse_target
 from tessera.kube.rest.client import Client

@@ -6,10 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from tessera.cli.common.output import Output, Style, block, headed, table
-from tessera.cli.why.parts import MOST_NAMES, first_rows, remedy_documents, remedy_lines, unseen_block
+from tessera.cli.why.pods import MOST_NAMES, first_rows, remedy_documents, remedy_lines, unseen_block
 from tessera.core.text import age, counts_in_words, first_of
-from tessera.diagnosis.layouts.answer import LayoutDiagnosis, diagnose_layout
 from tessera.diagnosis.layouts.gather import LayoutEvidence
+from tessera.diagnosis.layouts.next_steps import LayoutDiagnosis, diagnose_layout
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import card_words, decided, decided_why, result_of, worth
 from tessera.protocol.kubernetes.objects import seconds

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.controller.claims.objects import FollowedPod, Template
-from tessera.controller.claims.state import ClaimState, Record
-from tessera.kube.watch.resource import Key
+from tessera.controller.claims.state import ClaimState, FollowedPod, Record, Template
+from tessera.kube.watch.table import Key
 
 # seconds: a Deployment that is scaled to nothing over night finds its template again
 UNUSED_FOR: Final = 24 * 3600.0

@@ -17,20 +17,20 @@ from tessera.controller.server_time import ServerTime
 from tessera.core.autopilot.values import Recut
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import ApiError
-from tessera.kube.events.correlator import About, Event
+from tessera.kube.event_recorder import About, Event
 from tessera.kube.failures import Once, Retries
 from tessera.kube.rest.paths import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout, find_keepers
 from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
+from tessera.rollout.carrying import CHANGES_ALL_THE_TIME, Carrier
 from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
 from tessera.rollout.in_use import named
-from tessera.rollout.machine.carrying import CHANGES_ALL_THE_TIME, Carrier
-from tessera.rollout.machine.step import begin, step, unfence
-from tessera.rollout.machine.step import fence as fence_off
-from tessera.rollout.machine.values import How, NodeSnapshot, NotUnderWay, Outcome, Patch, Step, Wait
 from tessera.rollout.planned import NotNow, recut_change
+from tessera.rollout.step import begin, step, unfence
+from tessera.rollout.step import fence as fence_off
+from tessera.rollout.values import How, NodeSnapshot, NotUnderWay, Outcome, Patch, Step, Wait
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ cordons only nodes whose slot is written, and each write to a node has the node'
 """
 
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,6 @@ from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.decisions import changed_rows
 from tessera.controller.layouts.auto.demand import SOONEST
 from tessera.controller.layouts.auto.looking import Looking
-from tessera.controller.layouts.events import of_conditions, of_decision
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
@@ -27,14 +26,46 @@ from tessera.controller.server_time import ServerTime
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError
+from tessera.kube.event_recorder import About, Event
 from tessera.kube.failures import CONFLICTS, Retries
 from tessera.kube.rest.client import PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
-from tessera.protocol.mig.autopilot import UNDER_WAY, AutopilotStatus
-from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
+from tessera.protocol.mig.autopilot import DRY_RUN, UNDER_WAY, AutopilotStatus, HistoryRow
+from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
 from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.rollouts import Result
 from tessera.rollout.config_map import MANAGER
+
+_DECISIONS: Final = {
+    DRY_RUN: "MIGRecutPlanned",
+    UNDER_WAY: "MIGRecutBegun",
+    Result.DONE: "MIGRecutDone",
+    Result.FAILED: "MIGRecutFailed",
+}
+_GIVEN_UP: Final = "MIGRecutGivenUp"
+
+
+def of_conditions(layout: MigLayout, status: Mapping[str, Any]) -> Iterator[Event]:
+    """Conditions that begin to hold with this status."""
+    for one in status["conditions"]:
+        if one["status"] != "True" or layout.condition(one["type"]).status == "True":
+            continue
+        kind = "Warning" if one["type"] in ("Degraded", "Invalid") else "Normal"
+        yield Event(_about(layout), one["reason"], one["message"] or one["type"], kind)
+
+
+def of_decision(layout: MigLayout, row: HistoryRow) -> Event:
+    """A decision, or what became of it."""
+    kind = "Warning" if row.result == Result.FAILED else "Normal"
+    told = f"; {row.told}" if row.told else ""
+    text = f"node {row.node}, card {row.card}: {row.before} → {row.after}: {row.reason}{told}"
+    return Event(_about(layout), _DECISIONS.get(row.result, _GIVEN_UP), text, kind)
+
+
+def _about(layout: MigLayout) -> About:
+    return About(API_VERSION, KIND, layout.name, "", layout.uid)
+
 
 log = logging.getLogger(__name__)
 

@@ -12,16 +12,18 @@ from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.pod import Amounts
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.resource import (
+from tessera.kube.watch.table import (
     NODES,
     RESOURCE_SLICES,
     UNFINISHED_PODS,
     Key,
     Resource,
+    Table,
+    entry_by_key,
+    entry_by_name,
     is_before,
     read_key,
 )
-from tessera.kube.watch.table import Table, entry_by_key, entry_by_name
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, kept_small
 from tessera.protocol.kubernetes.pod import decode_pod_use

@@ -16,7 +16,7 @@ from tessera.core.admission.moves import Move
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.objects import PendingPod
 from tessera.diagnosis.patience.rules import left_by_owner
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 
 _MOST_DECISIONS: Final = 100  # in one plan; some 0.2 ms each
 _MOST_UNKNOWN: Final = 20  # owners that are read before the next plan; each is a request

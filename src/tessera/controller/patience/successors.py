@@ -20,7 +20,7 @@ from tessera.core.requests.record import asked_of
 from tessera.diagnosis.patience.history import Doubt
 from tessera.diagnosis.patience.objects import PendingPod
 from tessera.diagnosis.patience.rules import doubting
-from tessera.kube.watch.resource import Key
+from tessera.kube.watch.table import Key
 
 log = logging.getLogger(__name__)
 

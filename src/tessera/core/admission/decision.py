@@ -34,12 +34,12 @@ from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
 from tessera.core.requests.asking import asked_profiles, bad_count, complete_limits, misspelt, why_untouched
-from tessera.core.requests.mark import mark_text
 from tessera.core.requests.record import (
     DECIDED_ANNOTATION,
     MARK_ANNOTATION,
     RECORD_ANNOTATION,
     apply,
+    mark_text,
     recorded,
     with_later_containers,
     with_record,

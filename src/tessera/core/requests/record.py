@@ -13,6 +13,7 @@ So `asked` counts for a container only where it agrees with the record and with 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from fractions import Fraction
 from typing import Final
 
@@ -262,3 +263,38 @@ def _with_sections(one: Container, requests: Amounts, limits: Amounts) -> Contai
     if requests is one.requests and limits is one.limits:
         return one
     return Container(one.name, requests, limits, one.restartable)
+
+
+# bytes of a pod's requests as they came: what replaces them may have longer names
+_MOST: Final = LONGEST // 2
+_LONGEST_NAME, _LONGEST_COUNT = 70, 92  # bytes of a container, and of each of its resources
+
+
+class Mark(Enum):
+    """What a pod's mark says about the pod as it is now."""
+
+    NONE = "none"  # there is no mark that the webhook would have written, or the containers in it ask for something else
+    AGREES = "agrees"  # all that the pod asks for was decided
+    EARLIER = "earlier"  # containers that ask for GPUs came since
+
+
+def can_be_marked(pod: Pod) -> bool:
+    """Whether a pod, whose limits are complete, has a mark that can be written, whatever its profiles become."""
+    most = sum([_LONGEST_NAME + _LONGEST_COUNT * len(one.limits) for one in pod.all_containers()])
+    return most <= _MOST or 0 < len(mark_text(pod)) <= _MOST
+
+
+def mark_text(pod: Pod) -> str:
+    """The mark of a pod; empty where it would be too long for an annotation."""
+    return asked_text(asked_of(pod))
+
+
+def mark_of(pod: Pod) -> Mark:
+    text = pod.annotations.get(MARK_ANNOTATION)
+    decided = read_asked(text) if text else None
+    if decided is None:
+        return Mark.NONE
+    has = asked_of(pod)
+    if any(has.get(name) != gpus for name, gpus in decided.items()):
+        return Mark.NONE
+    return Mark.AGREES if len(decided) == len(has) else Mark.EARLIER

@@ -6,7 +6,7 @@ from tessera.diagnosis.layouts.gather import LayoutEvidence
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import decided, unseen_change
 from tessera.protocol.mig.autopilot import AutopilotStatus
-from tessera.protocol.mig.layout_status import LayoutStatus
+from tessera.protocol.mig.miglayout import LayoutStatus
 
 
 class LayoutCause(StrEnum):

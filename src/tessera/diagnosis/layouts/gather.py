@@ -16,8 +16,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
-from tessera.kube.watch.resource import NODES, Resource
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import NODES, Resource, TableEntry
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 

@@ -8,7 +8,7 @@ from typing import Final
 from tessera.core.errors import InvalidInput
 from tessera.diagnosis.layouts.status import cut
 from tessera.protocol.kubernetes.objects import moment
-from tessera.protocol.mig.layout_status import NodeStatus
+from tessera.protocol.mig.miglayout import NodeStatus
 from tessera.protocol.mig.rollouts import Phase, RolloutRecord, record_of
 
 Rollout = RolloutRecord | str  # a text: why the node's annotation cannot be read

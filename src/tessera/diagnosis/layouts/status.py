@@ -8,8 +8,7 @@ from msgspec import structs
 
 from tessera.core.text import printable, shortened
 from tessera.protocol.mig.autopilot import AutopilotStatus
-from tessera.protocol.mig.layout_status import LayoutStatus
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import LayoutStatus, MigLayout
 
 T = TypeVar("T", bound=msgspec.Struct)
 

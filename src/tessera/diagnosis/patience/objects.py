@@ -13,9 +13,8 @@ from tessera.core.admission.policy import PATIENCE_ANNOTATION
 from tessera.core.devices.followed import is_small_place, kept_resources
 from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
-from tessera.core.requests.mark import Mark, mark_of
-from tessera.core.requests.record import DECIDED_ANNOTATION, asked_of
-from tessera.kube.watch.resource import Key, read_key
+from tessera.core.requests.record import DECIDED_ANNOTATION, Mark, asked_of, mark_of
+from tessera.kube.watch.table import Key, read_key
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.objects import OwnerReference
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod

@@ -5,15 +5,46 @@ successor.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.policy import Mode, Policy, mode_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.diagnosis.patience.history import Doubt
-from tessera.diagnosis.patience.jobs import Job
 from tessera.diagnosis.patience.objects import PendingPod
-from tessera.protocol.kubernetes.controllers import EventIn
+from tessera.protocol.kubernetes.controllers import EventIn, decode_workload
+from tessera.protocol.kubernetes.lean_pod import QUEUE_LABEL
+
+_EVICTED: Final = ("DisruptionTarget", "True")  # the condition that the Eviction API gives a pod
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A Job, and its rules about conditions of its pods: what a pod has, by type and status, and what is done then."""
+
+    uid: str
+    rules: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
+    stands_aside: bool = False  # it is suspended or being deleted, or Kueue manages it
+
+    @classmethod
+    def read(cls, raw: bytes) -> "Job":
+        one = decode_workload(raw)
+        policy = one.spec.pod_failure_policy
+        rules = tuple(
+            (tuple((each.type, each.status) for each in rule.on_pod_conditions), rule.action)
+            for rule in (policy.rules if policy else None) or ()
+            if rule.on_pod_conditions
+        )
+        aside = one.spec.suspend or one.metadata.deletion_timestamp is not None
+        return cls(one.metadata.uid, rules, aside or QUEUE_LABEL in (one.metadata.labels or {}))
+
+    def is_free(self, conditions: Iterable[tuple[str, str]]) -> bool:
+        """Whether evicting a pod with these conditions costs no retry."""
+        has = {*conditions, _EVICTED}
+        action = next((action for wanted, action in self.rules if not has.isdisjoint(wanted)), "")
+        return action == "Ignore" and not self.stands_aside
+
 
 # What autoscalers say on a pod for which they bring a node: the cluster-autoscaler, and Karpenter
 _SCALES_UP: Final = frozenset({"TriggeredScaleUp", "Nominated"})

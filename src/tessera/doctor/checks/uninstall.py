@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from tessera.core.dra.naming import node_of
-from tessera.core.dra.slices import DRIVER
+from tessera.core.dra.slices import DRIVER, node_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL
 from tessera.core.requests.asking import alternatives_of, asked

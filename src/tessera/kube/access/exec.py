@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.kube.access.credentials import Credential, Credentials, token_text
+from tessera.kube.access.cluster import Credential, Credentials, token_text
 from tessera.kube.errors import NOT_JSON, CredentialsFailed, InvalidKubeconfig
 
 _API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")

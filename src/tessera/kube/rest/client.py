@@ -14,12 +14,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from tessera.kube.access.cluster import Cluster
-from tessera.kube.access.credentials import Credential
+from tessera.kube.access.cluster import Cluster, Credential
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
 from tessera.kube.errors import ApiError, Unreachable, error_of
 from tessera.kube.rest.connection import BodyLines, Connection
 from tessera.kube.rest.dial import Dialer, proxy_headers
+from tessera.kube.rest.paths import path_of
 
 T = TypeVar("T")
 Query = Mapping[str, str | int | None]  # None: not given
@@ -283,3 +283,24 @@ class Client:
             self._idle.append(connection)
         else:
             connection.abort()
+
+
+async def evict(client: Client, namespace: str, name: str, preconditions: dict[str, str]) -> bool:
+    """Evict a pod that still is as it was seen; False where it is not. `ApiError.is_too_many`: its budget allows no eviction now.
+
+    Asked once: a moment later the pod may have started, or another process may lead.
+    """
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": preconditions},
+    }
+    path = path_of("v1", "pods", namespace=namespace, name=name, subresource="eviction")
+    try:
+        await client.request("POST", path, body=body, again=False)
+    except ApiError as error:
+        if error.is_conflict or error.is_not_found:
+            return False
+        raise
+    return True

@@ -9,8 +9,7 @@ import sys
 from functools import lru_cache
 from typing import Final
 
-from tessera.kube.access.cluster import Cluster, Proxy
-from tessera.kube.access.credentials import Credential, read_material
+from tessera.kube.access.cluster import Cluster, Credential, Proxy, read_material
 from tessera.kube.errors import CredentialsFailed, Unreachable
 from tessera.kube.rest.connection import Connection
 

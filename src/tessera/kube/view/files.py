@@ -19,7 +19,7 @@ from tessera.kube.object_files import FileObject, objects_in_text, read_file
 from tessera.kube.view.dra import DraObjects, put_served
 from tessera.kube.view.live import Keep, spaces_table
 from tessera.kube.watch.file_feed import take_files
-from tessera.kube.watch.resource import (
+from tessera.kube.watch.table import (
     CONFIG_MAPS,
     LEASES,
     NAMESPACES,
@@ -27,8 +27,9 @@ from tessera.kube.watch.resource import (
     RESOURCE_QUOTAS,
     UNFINISHED_PODS,
     Resource,
+    Table,
+    TableEntry,
 )
-from tessera.kube.watch.table import Table, TableEntry
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.resource import Resource
-from tessera.kube.watch.table import single_entry
+from tessera.kube.watch.table import Resource, single_entry
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 from tessera.protocol.kubernetes.objects import seconds
 

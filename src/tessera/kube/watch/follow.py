@@ -13,8 +13,7 @@ from typing import Any, Final, Self
 
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Resource
-from tessera.kube.watch.table import Table, TableEntry
+from tessera.kube.watch.table import Resource, Table, TableEntry
 
 STALE: Final = 90.0  # seconds without an event; bookmarks come about every minute
 

@@ -21,8 +21,7 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON, ApiError, BadResponse, KubeError
 from tessera.kube.rest.client import Client, Query
 from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
-from tessera.kube.watch.resource import Resource
-from tessera.kube.watch.table import Table, TableEntry, do_nothing
+from tessera.kube.watch.table import Resource, Table, TableEntry, do_nothing
 from tessera.protocol.kubernetes import objects
 
 T = TypeVar("T")

@@ -18,9 +18,8 @@ from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.health import Health, Next, SilenceGuard, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.listing import PAGE, read_list
-from tessera.kube.watch.resource import Resource, WatchEvent, is_before, read_event
 from tessera.kube.watch.shared_entries import DecodedList, SharedEntries
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import Resource, TableEntry, WatchEvent, is_before, read_event
 
 if TYPE_CHECKING:
     from tessera.kube.rest.connection import BodyLines

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.watch.resource import WatchEvent, is_before
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import TableEntry, WatchEvent, is_before
 
 _Decode = Callable[[bytes], Any]
 DecodedList = dict[_Decode, list[Any]]  # the objects of one list, as each function decodes them

@@ -19,7 +19,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.planning.fragmentation import rooms
 from tessera.core.text import first_of
 from tessera.kube.clock import either
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings, node_sources
 from tessera.node.cdi import CdiDirectory
@@ -27,7 +27,7 @@ from tessera.node.deviceplugin.allocations import A_POD, GRACE, Allocations, Hol
 from tessera.node.deviceplugin.endpoint import PluginEndpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.deviceplugin.withdrawn import Withdrawn
-from tessera.node.dra.claims.prepared import PreparedClaims
+from tessera.node.dra.prepared_claims import PreparedClaims
 from tessera.node.events import NodeEvents, log_health
 from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics

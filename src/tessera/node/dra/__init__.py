@@ -1,6 +1,7 @@
 """Dynamic resource allocation: the sources' devices published to the scheduler as ResourceSlices, and claims prepared for the kubelet.
 
-`slices/` is what the node offers, `claims/` what pods have of it. `driver` decides which devices there are, `kubelet` has the kubelet's
+`slice_documents` and `slice_publisher` are what the node offers; `claim_objects`, `preparing`, `prepared_claims`, `claim_cutting` and `upkeep` are what pods have
+of it. `kubelet` has the kubelet's
 sockets and calls, whose messages become plain values there and go no further. `exclusive` says whether this process may offer the
-devices, `process` puts it together. Where devices come from does not belong here.
+devices, `process` decides which devices there are and puts it together. Where devices come from does not belong here.
 """

@@ -16,7 +16,7 @@ from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import TesseraError
 from tessera.kube.failures import Failures
 from tessera.kube.files import Signature, signature_of
-from tessera.node.dra.claims.preparing import TIMEOUT, Claims
+from tessera.node.dra.preparing import TIMEOUT, Claims
 from tessera.node.metrics import DraMetrics
 from tessera.node.rpc import Context, Handlers, Streams, handlers, remove_dead_sockets, serve
 from tessera.protocol.kubelet import dra_messages as messages

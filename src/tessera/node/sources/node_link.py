@@ -18,8 +18,7 @@ from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import NODES
-from tessera.kube.watch.table import single_entry
+from tessera.kube.watch.table import NODES, single_entry
 from tessera.node.polling import reconciling
 from tessera.node.sources.layout import NodeLayoutStatus, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any

@@ -18,6 +18,38 @@ from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.autopilot import AutopilotStatus, read_status
 from tessera.protocol.mig.nodes import GpuNode
 
+
+class NodeStatus(Part):
+    """A node that does not have its layout, and why."""
+
+    name: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+class LayoutStatus(Part):
+    """What the controller says of a MigLayout."""
+
+    observed_generation: int = 0
+    desired: int = 0
+    current: int = 0
+    updating_count: int = 0
+    failed: int = 0
+    nodes: list[NodeStatus] = msgspec.field(default_factory=list)
+    conditions: list[Condition] = msgspec.field(default_factory=list)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> "LayoutStatus":
+        """Read a status as it was written; `InvalidInput` for what the controller would not write."""
+        try:
+            return msgspec.convert(raw, cls)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"status: {error}") from error
+
+    def condition(self, type_: str) -> Condition:
+        return next((one for one in self.conditions if one.type == type_), Condition())
+
+
 API_VERSION: Final = "tessera.dev/v1alpha1"
 KIND: Final = "MigLayout"
 PLURAL: Final = "miglayouts"

@@ -18,7 +18,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
-from tessera.kube.watch.resource import Resource
+from tessera.kube.watch.table import Resource
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.mig.miglayout import API_VERSION as MIG_LAYOUT_API
 from tessera.protocol.mig.miglayout import PLURAL, MigLayout

@@ -8,7 +8,7 @@ import asyncio
 
 from tessera import __version__
 from tessera.serving.address import Address
-from tessera.serving.health_server import health_server
+from tessera.serving.http_server import health_server
 from tessera.serving.logs import Log, forwarding
 from tessera.serving.metrics import process_metrics
 from tessera.webhook.certificates.manager import CertificateManager

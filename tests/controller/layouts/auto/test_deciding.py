@@ -5,7 +5,7 @@ from tessera.core.autopilot.values import CardSupply, Past, Want
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.inventory.demand.wants import Situation
+from tessera.inventory.wants import Situation
 from tests.controller.layouts.test_plan import NOW, read, seen
 
 H100 = product_named("H100-80GB")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tessera.controller.layouts.auto.limits import careful
+from tessera.controller.layouts.auto.deciding import careful
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.autopilot.values import CardSupply, Limits
 from tessera.core.mig.layout import CardLayout

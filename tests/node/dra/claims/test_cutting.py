@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from tessera.core.devices.device import Device, DeviceType
-from tessera.core.dra.naming import slice_name
+from tessera.core.dra.slices import slice_name
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.placement import Instance, every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.node.cdi import ClaimFiles
-from tessera.node.dra.claims.cutting import ClaimSlices
-from tessera.node.dra.claims.objects import GivenDevice
-from tessera.node.dra.claims.prepared import PreparedClaims
-from tessera.node.dra.claims.preparing import CannotPrepare, Claims
-from tessera.node.dra.slices.documents import offer
+from tessera.node.dra.claim_cutting import ClaimSlices
+from tessera.node.dra.claim_objects import GivenDevice
+from tessera.node.dra.prepared_claims import PreparedClaims
+from tessera.node.dra.preparing import CannotPrepare, Claims
+from tessera.node.dra.slice_documents import offer
 from tessera.node.metrics import DraMetrics
 from tessera.node.sources.cutting import jobs
 from tessera.node.sources.cutting.jobs import CutJob

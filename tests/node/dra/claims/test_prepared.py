@@ -8,7 +8,7 @@ import pytest
 
 from tessera.core.devices.device import Device
 from tessera.core.errors import TesseraError
-from tessera.node.dra.claims.prepared import (
+from tessera.node.dra.prepared_claims import (
     HeldDevice,
     Phase,
     PreparedClaim,

@@ -12,11 +12,11 @@ import pytest
 from tessera.core.devices.device import Device, Edits
 from tessera.kube.errors import ApiError, Unreachable
 from tessera.node.cdi import ClaimFiles
-from tessera.node.dra.claims import preparing
-from tessera.node.dra.claims.objects import GivenDevice, WrongClaim
-from tessera.node.dra.claims.prepared import Phase, PreparedClaims
-from tessera.node.dra.claims.preparing import CannotPrepare, Claims
-from tessera.node.dra.slices.documents import offer
+from tessera.node.dra import preparing
+from tessera.node.dra.claim_objects import GivenDevice, WrongClaim
+from tessera.node.dra.prepared_claims import Phase, PreparedClaims
+from tessera.node.dra.preparing import CannotPrepare, Claims
+from tessera.node.dra.slice_documents import offer
 from tessera.node.metrics import DraMetrics
 from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
 from tests.node.dra.samples import POOL, listed, mig

@@ -6,10 +6,10 @@ import pytest
 
 from tessera.core.devices.device import Device
 from tessera.node.cdi import ClaimFiles
-from tessera.node.dra.claims.objects import GivenDevice, held_by
-from tessera.node.dra.claims.prepared import Phase, PreparedClaim, PreparedClaims
-from tessera.node.dra.claims.upkeep import repair
-from tessera.node.dra.slices.documents import offer
+from tessera.node.dra.claim_objects import GivenDevice, held_by
+from tessera.node.dra.prepared_claims import Phase, PreparedClaim, PreparedClaims
+from tessera.node.dra.slice_documents import offer
+from tessera.node.dra.upkeep import repair
 from tessera.protocol.kubelet.dra_messages import ClaimName
 from tests.node.dra.samples import mig
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.devices.device import Device
-from tessera.node.dra.slices.documents import offer
+from tessera.node.dra.slice_documents import offer
 from tests.node.dra.samples import card, listed, mig
 
 

@@ -12,8 +12,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import PRODUCTS, Product
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, every_place
-from tessera.node.dra.slices.documents import Document, Offer, consumption, offer, specs, supply
-from tessera.node.dra.slices.plan import dropped, essence, plan, slice_name
+from tessera.node.dra.slice_documents import Document, Offer, consumption, offer, specs, supply
+from tessera.node.dra.slice_publisher import dropped, essence, plan, slice_name
 from tests.node.dra.samples import NODE, POOL, PRODUCT, card, listed, mig
 
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "u-1", "controller": True}

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from tessera.core.dra.slices import DRIVER
-from tessera.kube.events.recorder import Recorder
+from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.node.dra.slices.documents import Document, Offer, offer, specs
-from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.dra.slice_documents import Document, Offer, offer, specs
+from tessera.node.dra.slice_publisher import Publisher
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
-from tessera.serving.http.messages import Request, Response
+from tessera.serving.http_messages import Request, Response
 from tessera.simulation.control_plane.kinds import EVENTS, NODES, RESOURCE_SLICES
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.node.dra.samples import NODE, PRODUCT, mig

@@ -20,7 +20,7 @@ from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.nodes import decode_mapping, gpu_node, present_layout
 from tessera.simulation.control_plane.kinds import NODES, RESOURCE_SLICES
-from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
+from tessera.simulation.kubelet import AdmissionFailed, Kubelet
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.node.running import TICK, run, started
 from tests.node.sources.cutting.fake import FakeCard, FakeDriver

@@ -9,7 +9,7 @@ import pytest
 from tessera.core.devices.device import Assignment, Device
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import NodeLayout, Strategy
-from tessera.node.sources.simulated.cards import CardDevices
+from tessera.node.sources.simulated import CardDevices
 from tessera.protocol.configuration.devices import SimulatedCards
 from tessera.protocol.mig.documents import read_layout
 

@@ -12,7 +12,7 @@ from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.node.metrics import Metrics
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.simulated.source import SimulatedSource
+from tessera.node.sources.simulated import SimulatedSource
 from tessera.protocol.configuration import devices as device_config
 from tests.node.running import sample
 

@@ -1,7 +1,7 @@
 """A small cluster in a store: nodes with slices of MIG devices, classes, claims and the pods that have them."""
 
 from tessera.core.dra.slices import DRIVER
-from tessera.simulation.control_plane.dra.claims import ClaimController
+from tessera.simulation.control_plane.claims import ClaimController
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import (
     DEVICE_CLASSES,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.dra.slices import Kind, PoolId
-from tessera.simulation.control_plane.dra.allocating import (
+from tessera.simulation.control_plane.allocating import (
     Alternative,
     Device,
     Stock,

@@ -1,20 +1,81 @@
 """One look of the autopilot: from values to what is decided for each MigLayout. Pure, so it runs beside the loop."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from tessera.controller.failures import words
-from tessera.controller.layouts.auto.limits import careful
 from tessera.controller.layouts.auto.memory import stored_cuts
 from tessera.controller.layouts.plan import SeenNode, owners
 from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Recut, Want
+from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
 from tessera.core.text import first_of
-from tessera.inventory.demand.wants import Situation
+from tessera.inventory.wants import Situation
 from tessera.protocol.mig.miglayout import MigLayout
+from tessera.rollout.progress import offered_by
+
+Device = MigProfile | None  # None: a whole GPU
+
+
+def careful(
+    limits: Limits,
+    nodes: Iterable[SeenNode],
+    cards: Mapping[str, Sequence[CardSupply]],
+    changed: Collection[str],
+) -> Limits:
+    """The limits for what is counted in `cards`; `changed`: nodes of which what was seen may be out of date."""
+    missing, more = Counter[Device](), Counter[Device]()
+    for node in nodes:
+        others = [*_others(node, out_of_date=node.name in changed or node.name not in cards)]
+        if not others:
+            continue
+        counted = _counted(cards.get(node.name, ()))
+        ways = [counted, *others]
+        for device in set[Device]().union(*ways):
+            numbers = [one[device] for one in ways]
+            if node.name in cards:
+                missing[device] += counted[device] - min(numbers)
+            more[device] += max(numbers) - counted[device]
+    return replace(
+        limits,
+        minimum={one: number + missing[one] for one, number in limits.minimum.items()},
+        maximum={one: number - more[one] for one, number in limits.maximum.items()},
+        keep_whole=limits.keep_whole and limits.keep_whole + missing[None],
+    )
+
+
+def _counted(cards: Iterable[CardSupply]) -> Counter[Device]:
+    found = Counter[Device]()
+    for card in cards:
+        if card.layout.mig_enabled:
+            found.update(one.profile for one in card.layout.instances)
+        else:
+            found[None] += 1
+    return found
+
+
+def _others(node: SeenNode, *, out_of_date: bool) -> Iterable[Counter[Device]]:
+    """What a node may have instead."""
+    record = node.record
+    if record is not None:
+        yield _devices(record.offered)
+        yield _devices(record.expected or {})
+    if out_of_date and (offered := offered_by(node.node)):
+        yield _devices(offered)
+
+
+def _devices(resources: Mapping[str, int]) -> Counter[Device]:
+    """Devices by what they are called under the MIG strategy mixed, which alone is planned for."""
+    found = Counter[Device]()
+    for resource, number in resources.items():
+        profile = MigProfile.of_resource(resource)
+        if profile is not None or resource == WHOLE_GPU:
+            found[profile] += number
+    return found
+
 
 _NOTHING: Final = ". Nothing is re-cut."
 _MOST_NAMED: Final = 3  # profiles that are named; more are counted

@@ -27,7 +27,7 @@ from tessera.protocol.mig.autopilot import (
 )
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.protocol.mig.rollouts import Result
-from tessera.rollout.machine.values import Outcome
+from tessera.rollout.values import Outcome
 
 _MOST_DEMAND: Final = 32
 _MOST_RECUTS: Final = 20

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tessera.controller.beside import Beside, TooLong
-from tessera.controller.layouts.auto.standing import closed, coming
+from tessera.controller.layouts.auto.autopilot import closed, coming
 from tessera.controller.layouts.plan import SeenNode
-from tessera.inventory.demand.memory import NodeMemory
-from tessera.inventory.demand.wants import Situation, situation, wanting_inventory
-from tessera.inventory.following import FollowedInventory
+from tessera.inventory.demand_memory import NodeMemory
+from tessera.inventory.inventory import FollowedInventory
+from tessera.inventory.wants import Situation, situation, wanting_inventory
 from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower

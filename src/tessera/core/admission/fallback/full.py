@@ -14,8 +14,7 @@ from tessera.core.admission.outcome import Cause
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
-from tessera.core.requests.mark import Mark, can_be_marked, mark_of
-from tessera.core.requests.record import DECIDED_ANNOTATION, apply
+from tessera.core.requests.record import DECIDED_ANNOTATION, Mark, apply, can_be_marked, mark_of
 from tessera.core.values import value
 
 By = Literal[

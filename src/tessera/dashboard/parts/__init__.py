@@ -1,1 +1,0 @@
-"""The parts that the page is sent: capacity and its history, demand by namespace, pods that wait, admissions, layouts. Each module is one subject."""
