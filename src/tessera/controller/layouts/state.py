@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
-from tessera.core.kubernetes.pod import Amounts
+from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.table import (
@@ -34,6 +34,8 @@ from tessera.rollout.in_use import Going, holders, named
 from tessera.rollout.progress import sliced
 
 NOT_YET: Final = "mig-manager's configurations have not been read yet"
+# A pod without them asks for no GPUs: by the names of resources, or by annotations that say more of its claim.
+_DOMAINS: Final = (b"nvidia.com/", b"gpu-webhook.k8s.io/")
 MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
 
 
@@ -46,6 +48,8 @@ class _HoldingPod(NamedTuple):
 
     @classmethod
     def read(cls, raw: bytes) -> "_HoldingPod":
+        if not any(domain in raw for domain in _DOMAINS):  # nearly all pods of most clusters
+            return cls(read_key(raw), "", NOTHING)
         use = decode_pod_use(raw, is_any_gpu)
         return cls(read_key(raw), use.node, use.amounts)
 

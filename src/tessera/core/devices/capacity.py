@@ -205,7 +205,8 @@ class Capacity(dict[str, Node]):
         self._touch(use.node)
         taken = self._taken.setdefault(use.node, {})
         for resource, amount in _taken_by(use):
-            taken[resource] = taken.get(resource, ZERO) + amount
+            known = taken.get(resource)
+            taken[resource] = amount if known is None else known + amount
             if use.node and is_any_gpu(resource):
                 self._holders.setdefault((use.node, resource), {})[use.uid[:POD]] = int(amount.value)
 
