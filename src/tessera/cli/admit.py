@@ -1,4 +1,7 @@
-"""`-o summary`: how many pods would change, by namespace and by what becomes of them."""
+"""`tessera admit`: the webhook's decision, without the webhook.
+
+`-o summary`: how many pods would change, by namespace and by what becomes of them.
+"""
 
 import json
 import sys

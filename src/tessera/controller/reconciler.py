@@ -1,4 +1,7 @@
-"""The loop of every reconciler: it waits until it can work, then plans, carries out, and waits for something new."""
+"""The loop of every reconciler: it waits until it can work, then plans, carries out, and waits for something new.
+
+Whether a reconciler can do its work in this cluster.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,7 @@
-"""What the autopilot of a MigLayout sees, would do and did, as the status says it."""
+"""What the autopilot of a MigLayout sees, would do and did, as the status says it.
+
+MigLayouts as their status says it, and the rollouts that nodes are in. Nothing is judged here: that is the controller's.
+"""
 
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest

@@ -1,4 +1,13 @@
-"""How a node's cards are cut, as far as the page knows it."""
+"""A node's cards as tiles: where each slice lies, how large it is, and which pod holds it.
+
+Where a kubelet writes device ids into the status of pods (Kubernetes 1.36 and later) every pod is on its very tile, and
+so it is where DRA hands devices out: claims name them. Elsewhere only the numbers are known: tiles of a profile are then
+taken in order, and marked as a guess. Cards that are cut on demand are drawn with what claims hold of them. Where it is known
+what a card is cut into and not where on it, its tiles are drawn in the order in which they would be made, and the card says so.
+
+How a node's cards are cut, as far as the page knows it.
+The tiles of a card: devices, and the gaps between them; and devices that lie nowhere in particular.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Reading what every diagnosis needs of a cluster. Reads only, each thing once."""
+"""Reading what every diagnosis needs of a cluster. Reads only, each thing once.
+
+Reading one pod or workload that is asked about, and the cluster around it. Reads only, each thing once.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -1,6 +1,10 @@
 """Looking at a cluster: every object once, and one pod tried with a dry run. What may not be read is remembered as unseen.
 
 On a node also its files: the CDI specs, and what its device plugin remembers.
+
+Pods that a webhook did not let controllers create, by the Events of these.
+The pod that is tried with a dry run: a GPU without a limit, which Kubernetes refuses unless the webhook adds the limit.
+What the webhook's replicas say of themselves in their metrics, and what their account may read.
 """
 
 import asyncio

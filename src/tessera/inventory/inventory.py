@@ -1,4 +1,7 @@
-"""The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`."""
+"""The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`.
+
+An inventory that is kept right by list and watch.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence

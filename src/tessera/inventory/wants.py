@@ -1,4 +1,7 @@
-"""How much of what pods ask for is looked at: whoever may create pods can ask for anything, in as many ways as there are pods."""
+"""What the autopilot is told of a cluster: what pods want and do not have, and the cards that may be cut for it.
+
+How much of what pods ask for is looked at: whoever may create pods can ask for anything, in as many ways as there are pods.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,6 +4,8 @@ The same event again is counted in the one that was written. Events that differ 
 up to ten in ten minutes, then in one that says so. And an object gets 25 writes at once, then one every five minutes: what is
 beyond that is not written, and what was not written is in the count of the next. Memory is bounded: what did not happen for the
 longest time is forgotten, and begins again.
+
+Writes events beside everything else: a queue that never blocks, and one task that empties it.
 """
 
 import asyncio

@@ -3,6 +3,8 @@
 A node that does not show its new layout gets its old one back, and the rollout begins no further node. The same happens to a node
 that is being changed when the operator interrupts. If another client changes a node meanwhile, the rollout leaves its value alone. What
 mig-manager's ConfigMap lacks is added before the first node, and what no node names afterwards is removed.
+
+What became of a node.
 """
 
 import asyncio

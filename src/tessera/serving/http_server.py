@@ -1,4 +1,7 @@
-"""Listening, and the conversation with each client."""
+"""Listening, and the conversation with each client.
+
+`/livez`, `/readyz` and `/metrics` of a program without a page of its own, over plain HTTP.
+"""
 
 import asyncio
 import errno

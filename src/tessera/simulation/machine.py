@@ -1,4 +1,11 @@
-"""What a container runtime makes of a grant: CDI names looked up in spec files, and what the container then has."""
+"""A node: its object in the API, its kubelet, and the pods that run there.
+
+The node does what a kubelet does about devices. Drivers prepare a pod's claims first; a driver that fails is asked again. Then the
+pod's containers get their devices one by one. A pod that cannot have them fails for good (UnexpectedAdmissionError); any other
+is Running, though no container is started. The status of a container names its devices, as kubelets write them from 1.36 on.
+
+What a container runtime makes of a grant: CDI names looked up in spec files, and what the container then has.
+"""
 
 import asyncio
 import contextlib

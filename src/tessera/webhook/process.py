@@ -1,4 +1,9 @@
-"""The webhook put together: view, configuration, certificates, servers, and their common end."""
+"""The webhook put together: view, configuration, certificates, servers, and their common end.
+
+Events on a pod's owner: its pods get something else, or are rejected. `kubectl describe` shows them there.
+
+A pod that is created by hand has no owner, and no uid to be found by yet: its warning must do.
+"""
 
 import asyncio
 import gc

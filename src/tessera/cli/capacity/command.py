@@ -1,4 +1,7 @@
-"""`tessera capacity`: what is there, what is taken, what is left."""
+"""`tessera capacity`: what is there, what is taken, what is left.
+
+`tessera capacity --watch`: a report shown again and again, as a picture, as documents or as changed lines.
+"""
 
 import asyncio
 import shutil

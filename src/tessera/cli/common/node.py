@@ -1,4 +1,7 @@
-"""What the programs on a node share: the options that say where things are, and the devices that they find."""
+"""What the programs on a node share: the options that say where things are, and the devices that they find.
+
+Programs that run until a signal stops them: their options, and how they run.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""`tessera mig plan`: how to cut cards for a demand."""
+"""`tessera mig plan`: how to cut cards for a demand.
+
+The cards that `tessera mig plan` is given: of products that are named, or of nodes in files.
+"""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,10 @@
-"""What `tessera mig plan` prints: a plan as a table, a document or the layouts to apply; and the advice of `--defragment`."""
+"""What `tessera mig plan` prints: a plan as a table, a document or the layouts to apply; and the advice of `--defragment`.
+
+A plan in the words of NVIDIA's operator: what to type so that mig-manager cuts the nodes.
+
+Configurations that mig-manager has already need only a label. New ones go into its ConfigMap first; the operator puts its own back as it was, so
+there a copy is made, and the ClusterPolicy named after it.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

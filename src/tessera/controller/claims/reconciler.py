@@ -1,4 +1,7 @@
-"""Follows pods, templates and claims, and does what the plan says: level-triggered, so a restart loses nothing."""
+"""Follows pods, templates and claims, and does what the plan says: level-triggered, so a restart loses nothing.
+
+What is written: templates, their marks, and the records and events of pods. Every write may be repeated.
+"""
 
 import logging
 from collections.abc import Callable, Iterable

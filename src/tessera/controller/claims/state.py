@@ -1,4 +1,7 @@
-"""Pods, templates and claims as the cluster has them, indexed: a plan costs what is to be done, not what is there."""
+"""Pods, templates and claims as the cluster has them, indexed: a plan costs what is to be done, not what is there.
+
+Pods, templates and claims, as little of them as the bridge needs.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -2,6 +2,8 @@
 
 A leader takes over each MigLayout first, by one write to its status: from then on the slots that an earlier leader would write conflict. It
 cordons only nodes whose slot is written, and each write to a node has the node's version.
+
+What Events of a MigLayout say: conditions that begin to hold, and the autopilot's decisions. Pure.
 """
 
 import logging

@@ -1,4 +1,8 @@
-"""Follows the pods that wait and what is free for them, and evicts those whose patience is over."""
+"""Follows the pods that wait and what is free for them, and evicts those whose patience is over.
+
+Whether the webhook can be called, by the EndpointSlices of its Service.
+What patience writes: evictions, its history, and Events of pods; and what it asks the API server just before an eviction.
+"""
 
 import logging
 from dataclasses import dataclass, replace

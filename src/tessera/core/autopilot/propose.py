@@ -4,6 +4,12 @@ A re-cut is worth what it serves less what it takes. What it serves: a pod that 
 the fewer there are. What it takes: room that other pods are expected to need, by what demand has been (`forecast`). The best re-cut
 comes first, then the best of what is left, until nothing is worth it or the budget is spent (`search`). Pods that want several devices of one node
 go before others of their priority (`together`).
+
+Idle places are kept whole: what nobody uses is cut as large as it has been wanted.
+
+Small devices are cut in half a minute when somebody wants them. A small pod that lies in a large place keeps large ones waiting for as long as it runs,
+and the scheduler puts it wherever a small device is idle. So where small devices are idle in a large place, and pods have waited for large ones, that is
+cut back into a large one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
 """Pods that want several devices: one node gets room for all of them, or nothing is cut for such a pod.
 
 Where a node is cut for one, its other cards are left alone in the same look: what is idle there is meant for the pod, too.
+
+Why something that is wanted gets no room.
 """
 
 from collections import Counter

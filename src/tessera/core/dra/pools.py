@@ -7,6 +7,12 @@ Compared with the scheduler's own allocator (0.36.3) over 2,500 random sets of s
 fewer devices than it allocates, and more only where two counters together leave less room than either alone, a shared
 device's capacity is used up, or a pool contradicts itself. Up to 1.36 that allocator confuses the counters of two drivers
 whose pools have one name (1.37 does not): there it may allocate more than there is.
+
+How many devices of a class a pool can give at most at one time.
+
+Devices that take from shared counters are cards that may be cut: not all of them can be there together. What one
+counter has room for, counted alone, is never less than what the scheduler can allocate: no pod is rejected for what
+the cluster may serve.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -6,6 +6,8 @@ same share the same `Contents`: kinds and contents are made once by what reads t
 A driver may have a pool for every rack, or one whose devices are each on another node: hundreds of rules times thousands
 of nodes, each time that one of them changes. So every place has spots, which are what a node must have to be meant, and
 a node looks at its own spots only.
+
+How the driver calls its devices: `gpu-0`, `gpu-0-mig-2g-20gb-4`, the same over restarts and layouts; and a node's pool of them.
 """
 
 import re

@@ -8,6 +8,13 @@ A pod whose GPU request fallback replaced carries two annotations:
 A pod whose requests are too long for an annotation carries the first one alone. That one is ambiguous where several profiles
 became the same one: then the largest counts, since it can do the others' work. A pod's author can write both annotations.
 So `asked` counts for a container only where it agrees with the record and with the number of devices that the container has now.
+
+The mark of a pod that was decided about by what was free at that moment: its GPU requests as decided, by container.
+
+    gpu-webhook.k8s.io/decided-when: {"main":{"nvidia.com/mig-1g.10gb":"1"}}
+
+The API server sends a pod again that another webhook has changed since. By then something else may be free, and the pod's own room is taken. So
+what a mark agrees with is kept. A pod's author can write a mark, too: all it says is that what is free does not matter.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""What to do next about a MigLayout, and what to type for it: the most useful first."""
+"""What to do next about a MigLayout, and what to type for it: the most useful first.
+
+The answer about a MigLayout: one line first, then its nodes, its rollouts, what its autopilot decides, and what to do next.
+"""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping

@@ -2,6 +2,17 @@
 
 It may be for its owner, its namespace, its Job, or an autoscaler; or the webhook may not decide about its
 successor.
+
+Whether a Job pays for the eviction of a pod that never started.
+
+Found out on Kubernetes 1.36.3 and 1.37.1 (e2e/test_patience.py, `test_what_an_eviction_costs_a_job`):
+
+- A pod of a Job without a podFailurePolicy counts as failed as soon as it is being deleted, whatever its phase: it costs one of `backoffLimit` (with
+  `podReplacementPolicy: Failed`, too, once the pod garbage collector has marked it failed), and one of its index with `backoffLimitPerIndex`.
+- With a podFailurePolicy the first rule that matches holds. The Eviction API gives the pod the condition DisruptionTarget before it deletes it. So where the
+  first rule that matches such a pod says Ignore, the Job makes it again and counts nothing, with indexes too.
+
+So only these Jobs' pods are evicted.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,11 @@
-"""Where a cluster is and how to get in: the values that configuration ends in and the client begins with."""
+"""Where a cluster is and how to get in: the values that configuration ends in and the client begins with.
+
+How we prove who we are: a token, a client certificate, or both.
+
+A service account's token lives for an hour and is replaced in its file long before; a client that reads it once is
+locked out later. Files are looked at with every call (a stat costs microseconds) and read again when they changed, and at
+least once a minute, for file systems whose times cannot be trusted.
+"""
 
 import ipaddress
 import re

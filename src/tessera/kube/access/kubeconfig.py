@@ -2,6 +2,11 @@
 
 Of several files the first one that says something wins, entry by entry. Relative paths count from the folder of the
 file that they stand in.
+
+Which cluster: what kubectl would answer.
+
+`--kubeconfig`, else the files in `KUBECONFIG`, else `~/.kube/config`; when there is none of these, the cluster that
+this very pod runs in.
 """
 
 import base64

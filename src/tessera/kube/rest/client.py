@@ -2,6 +2,8 @@
 
 Short calls share kept-alive connections; a watch has a connection of its own. What to do with the bytes is the
 caller's: a typed decoder that skips what is not needed is many times cheaper than object trees.
+
+Evictions: the API server deletes a pod where its PodDisruptionBudget allows it.
 """
 
 import asyncio

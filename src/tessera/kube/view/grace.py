@@ -7,6 +7,11 @@ for what DRA serves: a kubelet deletes the ResourceSlices of its node whenever i
 the node was deliberately repartitioned, or is deleted.
 
 Only of nodes with something unavailable is anything kept here.
+
+The devices that a node should have by its labels and annotations.
+
+A replica that has just started knows no past. While a device plugin or a kubelet restarts, a node's status does not list
+devices that are back in a moment; its labels and its layout still do.
 """
 
 import asyncio

@@ -3,6 +3,10 @@
 Reflectors change the view between two decisions, on the same thread: a decision sees one consistent state, and no
 admission calls the API server. Updates that change nothing a decision reads, such as the heartbeats of nodes, leave
 the view's version alone.
+
+Pods on their way into the view of what is free: only where the configuration asks for it, and we may read them.
+
+Where we may not, decisions are as without it, and a warning is logged.
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 The consumer writes its table once. Three feeders fill it: `list_once` lists each collection once, `Follower` follows them, and
 `take_files` takes objects that were read from files.
+
+What is followed, and what a watch says of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping

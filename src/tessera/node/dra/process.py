@@ -1,4 +1,10 @@
-"""A node's DRA driver, put together from its configuration."""
+"""A node's DRA driver, put together from its configuration.
+
+The DRA driver: from what sources say to ResourceSlices, and claims prepared for the kubelet.
+
+A device that is no longer wanted is first published to the scheduler as leaving, and goes when no claim has it: one that is taken out of the slices while it is
+allocated would be counted as free.
+"""
 
 import asyncio
 import logging

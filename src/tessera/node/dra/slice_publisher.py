@@ -2,6 +2,8 @@
 
 A pool is what is consistent together: the scheduler uses it only when as many slices of its highest generation are there
 as each of them says.
+
+The node's ResourceSlices, kept: written when devices change, and again when the kubelet or another client removes them.
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Every device brings a variable that describes it and a stand-in `nvidia-smi` that prints what those variables say; so
 a container sees exactly its devices, whichever of them it got.
+
+The simulated cards of one node, as a whole: desired text in, devices out, and a report about what became of them.
 """
 
 import importlib.resources

@@ -1,6 +1,8 @@
 """The device plugin's configuration file: YAML or JSON in, devices and sources out.
 
 The tables of `device_fields` are the whole truth about it. Everything that is wrong is reported at once, each error with its path.
+
+The fields of the device plugin's configuration file, as tables: what each may be, and what it does.
 """
 
 import re

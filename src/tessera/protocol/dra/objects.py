@@ -2,6 +2,8 @@
 
 Of a device only what some class's expressions look at is kept, so that devices which differ in a UUID alone are of one
 kind; nodes with the same devices share what is kept of them.
+
+Kinds of devices, each kept once, and not too many of them.
 """
 
 import sys

@@ -10,6 +10,13 @@ attribute that a device lacks) is unknown, and an unknown counts as selected: no
 the scheduler's own code (k8s.io/dynamic-resource-allocation 0.36.3): 230 written expressions on 4 devices and 24,000 random ones on 6. None
 that it can evaluate came out another way, but for three that rest on the order of a map or compare maps with versions in them.
 Not here are `find`, `findAll`, `sum`, `min`, `max`, `isSorted`, lists' `indexOf` and `includes`, and addresses, URLs and formats.
+
+Quantities and semantic versions in CEL expressions: Kubernetes' own types, and the functions that go with them.
+
+CEL gets each as bytes, which no attribute has, and which are the same for equal ones: so `==` means what it means in Kubernetes.
+Not as a map: an optional value, alone or in a map or list, ends the process when it comes to a function of Python
+(cel-expr-python 0.1.3). So no function here takes maps, lists, or just anything.
+The functions are those of k8s.io/apiserver/pkg/cel/library, quantity.go and semverlib.go.
 """
 
 import re

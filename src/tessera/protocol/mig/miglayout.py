@@ -1,4 +1,7 @@
-"""The MigLayout: which nodes have which layout, or that it follows demand, and how it is rolled out; and its status."""
+"""The MigLayout: which nodes have which layout, or that it follows demand, and how it is rolled out; and its status.
+
+The status of a MigLayout for those who show it: how far it is, and why. What is not written is empty.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 It keeps the promises that clients build on: versions that grow, conflicts, lists in pages, watches with history,
 bookmarks and 410, the streamed initial list, patches, status subresources, dry runs. It checks no schema and no
 permission. `kubectl` can talk to it.
+
+Lists and watches: the two ways of reading many objects, and the label and field selectors in their queries.
 """
 
 import asyncio

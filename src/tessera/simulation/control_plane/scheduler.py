@@ -3,6 +3,10 @@
 It checks what the real one checks first: cordons, taints, selectors and node affinity, requests against allocatable, devices for
 claims. It knows no preemption, pod affinity, volumes or priorities. It prefers the node with the better alternatives of a claim, then
 the emptiest node. The real one does so with `DynamicResources` at weight 20 (examples/scheduler.yaml), unless nodes are nearly full.
+
+What the scheduler does with claims: it finds devices for a pod's claims on a node, and writes the allocation.
+
+Where a DeviceClass serves an extended resource, and the node's kubelet reports none of it, the scheduler makes a claim for it.
 """
 
 import contextlib

@@ -4,6 +4,12 @@ Sockets are accepted here rather than by the event loop's own server, for three 
 TLS context of its moment, so that a new certificate needs nothing but a new context; handshakes are limited in
 number and time like connections, and take no place from them; and at the end the kernel's queue of connections is
 emptied, not reset.
+
+Which connection is answered next when there is much to do at once.
+
+All connections share one thread. A small request is answered as it comes, in microseconds. Large ones, and those of a
+client that sends many without waiting for answers, take turns: together they get a few milliseconds of each round of
+the event loop, in the order in which they came, and between rounds all other clients are heard.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """Mode Auto, without I/O: what is decided, what is begun, and what the status says of it.
 
 The status is what survives a restart: a re-cut stands there, with the slot of its node, before the node is cordoned.
+
+How nodes stand to a MigLayout in mode Auto: which may be re-cut, which are left alone, and what those being changed will have. Pure.
 """
 
 from collections import Counter

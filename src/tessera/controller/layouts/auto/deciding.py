@@ -1,4 +1,10 @@
-"""One look of the autopilot: from values to what is decided for each MigLayout. Pure, so it runs beside the loop."""
+"""One look of the autopilot: from values to what is decided for each MigLayout. Pure, so it runs beside the loop.
+
+Limits that hold whatever becomes of the nodes that are being changed.
+
+A node on which a re-cut has begun has its old devices, its new ones, or soon its old ones again; of a node whose layout is not known only what is allocatable
+is. What is counted of such nodes may not be there, and other devices may be: the limits are made as much stricter.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
