@@ -10,6 +10,7 @@ from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import Owner
+from tessera.rollout import conflicts
 from tessera.rollout.alone import Alone
 from tessera.rollout.carrying import Carrier
 from tessera.rollout.change import Wanted
@@ -32,6 +33,7 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     monkeypatch.setattr(Attempt, "settles", 0.02)
     monkeypatch.setattr(Alone, "polls", 0.02)
     monkeypatch.setattr(Carrier, "settles", 0.02)
+    monkeypatch.setattr(conflicts, "_BETWEEN", 0.02)
 
     def call(layout, *names, at_once=1, timeout=20.0):
         told: list[str] = []
