@@ -186,6 +186,32 @@ def test_conflicts_that_never_end(write: str, monkeypatch: pytest.MonkeyPatch) -
     assert max(later - before for before, later in pairwise(reads)) < RotationPolicy().interval + 0.1
 
 
+@pytest.mark.parametrize("write", ["create_secret", "publish"])
+def test_a_conflict_that_ends_costs_a_moment(write: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a replica that serves nothing writes again as soon as it wakes after a conflict, however early that is."""
+    store, refused = FakeStore(), list[float]()
+
+    async def main() -> float:
+        clock = FakeClock(wall=time.time())
+        manager = CertificateManager(store, SIGNER, None, (), quiet(), clock=clock)
+        begun, original = clock.time, getattr(store, write)
+
+        async def refuse_first(*given: object) -> None:
+            if not refused:
+                refused.append(clock.time)
+                raise Conflict("changed meanwhile")
+            await original(*given)
+
+        monkeypatch.setattr(store, write, refuse_first)
+        monkeypatch.setattr(store, "server_date", lambda: float(int(clock.wall())))
+        while (wait := await manager.settle()) and not store.bundle:
+            clock.time += 0.8 * wait
+        return clock.time - begun
+
+    assert asyncio.run(main()) < 1.0
+    assert refused
+
+
 def test_fault_16_clock_jumps():
     """Every clock, the API server's too, 400 days later: all is renewed at once, the old bundle stays trusted meanwhile."""
     store = FakeStore()

@@ -53,6 +53,7 @@ from tessera.webhook.certificates.store import (
 _SOON_SECONDS: Final = 1.0  # until the next reconciliation while something is missing
 _AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster, doubling
 _WRITE: Final = "write"  # what waits after a conflict: reading goes on
+_EARLIEST, _LATEST = 0.8, 1.2  # times a wait: replicas need not reconcile together
 _MOST_MISSED: Final = 4  # reconciliations; with more than that missing, this replica was not watching
 _MOST_STEPS: Final = 20  # in a row; a rotation takes five
 _REPEAT_SECONDS: Final = 600.0  # an error that stays the same is logged again this often
@@ -115,7 +116,7 @@ class CertificateManager:
     async def run(self) -> None:
         while True:
             wait = await self.settle()
-            await self._clock.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 # replicas need not reconcile together
+            await self._clock.sleep(wait * random.uniform(_EARLIEST, _LATEST))  # noqa: S311
 
     async def settle(self) -> float:
         """Do all there is to do now; seconds until the next reconciliation."""
@@ -124,15 +125,22 @@ class CertificateManager:
                 if await self.step() is RotationStep.REST:
                     break
         except Conflict:
-            return min(self._conflicts.put_off(_WRITE), self._policy.interval)
+            self._conflicts.put_off(_WRITE)
+            return self._rest()
         except TesseraError as error:
             return self._failed(str(error))
         except Exception as error:  # noqa: BLE001 # whatever it is, the certificate in use goes on being served
             return self._failed(f"unexpected: {error!r}")
         self._once.end()
         self._backoff.reset()
-        soon = self._conflicts.next() or _SOON_SECONDS
-        return min(soon, self._policy.interval) if self.not_ready() else self._policy.interval
+        return self._rest()
+
+    def _rest(self) -> float:
+        """Seconds until the next reconciliation. A write that waits after a conflict is due by then, however the wait is spread."""
+        write = self._conflicts.next()
+        if write is not None:
+            return min(write / _EARLIEST, self._policy.interval)
+        return min(_SOON_SECONDS, self._policy.interval) if self.not_ready() else self._policy.interval
 
     async def step(self) -> RotationStep:
         """Read the bundle and the Secret, and take one step."""
