@@ -15,7 +15,6 @@ import click
 from tessera import __version__
 from tessera.cli.common.lazy import LazyGroup, Table
 from tessera.cli.common.locales import open_what_is_closed, write_what_the_locale_can
-from tessera.cli.common.output import warn
 from tessera.core.errors import InvalidInput, TesseraError, of_system
 
 EXIT_FAILED: Final = 1
@@ -112,6 +111,12 @@ def tessera() -> None:
     """
 
 
+def _warn(line: str, *more: str) -> None:
+    from tessera.cli.common.output import warn  # what `--help` does not need
+
+    warn(line, *more)
+
+
 def run(args: list[str] | None = None) -> int:
     """Run one command; every error that the user can repair is one sentence on standard error."""
     open_what_is_closed()
@@ -122,7 +127,7 @@ def run(args: list[str] | None = None) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):
-        warn("interrupted")
+        _warn("interrupted")
         return EXIT_INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()  # a group without a command: its help, as it is
@@ -133,13 +138,13 @@ def run(args: list[str] | None = None) -> int:
         if isinstance(error, click.exceptions.NoSuchCommand):
             typed = f"{where.removeprefix(prog)} {error.command_name}".strip()
             message = f"{error.message} Did you mean {_MEANT[typed]!r}?" if typed in _MEANT else message
-        warn(f"{where}: {message} (see {where} --help)")
+        _warn(f"{where}: {message} (see {where} --help)")
         return EXIT_BAD_INPUT
     except click.ClickException as error:
-        warn(f"{prog}: {error.format_message()}")
+        _warn(f"{prog}: {error.format_message()}")
         return error.exit_code
     except TesseraError as error:
         first, *more = error.errors if isinstance(error, InvalidInput) else [str(error)]
-        warn(f"{prog}: {first}", *more)
+        _warn(f"{prog}: {first}", *more)
         return EXIT_BAD_INPUT if isinstance(error, ValueError) else EXIT_FAILED
     return result if isinstance(result, int) else 0
