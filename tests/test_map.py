@@ -51,6 +51,16 @@ def test_every_folder_is_listed():
     assert not gone, f"strike or correct these lines in the listing in CONTRIBUTING.md: {gone}"
 
 
+def test_essays_name_what_exists():
+    """What a room's essay names in backticks as a module or a room is one."""
+    known = {path.stem for path in SOURCE.rglob("*") if path.suffix == ".py" or path.is_dir()}
+    commands = {"tessera", "why"}
+    for file in SOURCE.rglob("__init__.py"):
+        essay = ast.get_docstring(ast.parse(file.read_text())) or ""
+        gone = {*re.findall(r"`([a-z_]+)/?`", essay)} - known - commands
+        assert not gone, f"{file.relative_to(ROOT)} names {gone}, which do not exist"
+
+
 def definitions(file: Path) -> set[str]:
     """The functions, classes, methods (`Class.method` and `method`) and constants of a module."""
     found: set[str] = set()

@@ -1,4 +1,4 @@
 """`tessera capacity`: what is there, what is taken, what is left.
 
-`forms` prints a report, `screens` prints it again and again. `inventory` counts.
+`forms` prints a report, `command` prints it once, or again and again. `inventory` counts.
 """

@@ -2,5 +2,5 @@
 
 `judging` says of one node whether it has its layout. `plan` is pure: from MigLayouts and nodes to slots, what may begin, and the status; so are
 `autopilot` and `decisions`, which do it by what pods wait for (`demand` follows that); `looking` has it decided, beside the loop. `reconciler` follows the
-cluster and carries it out by `tessera.rollout.machine`; `status` has what is written to a MigLayout, and when, `configurations` what mig-manager gets.
+cluster and carries it out by `rollout`; `status` has what is written to a MigLayout, and when, `configurations` what mig-manager gets.
 """

@@ -1,5 +1,5 @@
 """Which cluster, and how to get in.
 
-What belongs here: choosing a cluster as kubectl does (`choice`, `kubeconfig`), the values that this ends in (`cluster`), and
-what proves us to the server (`credentials`, `exec`). What does not: opening connections and speaking HTTP; that is `rest`.
+What belongs here: choosing a cluster as kubectl does (`kubeconfig`), the values that this ends in and
+what proves us to the server (`cluster`, `exec`). What does not: opening connections and speaking HTTP; that is `rest`.
 """
