@@ -19,8 +19,7 @@ import msgspec
 from tessera.kube.access.cluster import Cluster, Credential
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
 from tessera.kube.errors import ApiError, Unreachable, error_of
-from tessera.kube.rest.connection import BodyLines, Connection
-from tessera.kube.rest.dial import Dialer, proxy_headers
+from tessera.kube.rest.connection import BodyLines, Connection, Dialer, proxy_headers
 from tessera.kube.rest.paths import path_of
 
 T = TypeVar("T")
