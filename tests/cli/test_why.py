@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tessera.cli.common.output import Output
-from tessera.cli.why import layouts
+from tessera.cli.why import show_layout
 from tessera.diagnosis.layouts.gather import LayoutEvidence
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.miglayout import MigLayout
@@ -193,7 +193,7 @@ def test_a_layout_of_four_thousand_nodes(capsys):
     ]
     document = mig_layout(("Ready", "False", evil, evil), nodes=nodes, desired=4000, updating=[evil] * 4000)
     rollouts = {f"n{number}": evil for number in range(4000)}
-    layouts.show(
+    show_layout(
         LayoutEvidence(MigLayout.read(json.dumps(document).encode()), 0.0, 4000, rollouts), Output("text")
     )
     lines = capsys.readouterr().out.splitlines()

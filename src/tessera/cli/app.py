@@ -1,20 +1,25 @@
-"""The root command: which commands there are, and how every one of them ends.
+"""The root command: which commands there are, what is imported for them, and how every one of them starts and ends.
+
+A command is imported when it is used, so that help and shell completion stay quick. Every command starts with streams
+that write what the locale can.
 
 Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
 
+import codecs
 import errno
+import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from tessera import __version__
-from tessera.cli.common.lazy import LazyGroup, Table
-from tessera.cli.common.locales import open_what_is_closed, write_what_the_locale_can
 from tessera.core.errors import InvalidInput, TesseraError, of_system
 
 EXIT_FAILED: Final = 1
@@ -23,12 +28,47 @@ EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for the file that the output goes into
 
+# name → (where it is in this package, as `module:function`, and one line of help)
+Table = Mapping[str, tuple[str, str]]
+
+
+class _Commands(UserDict[str, Any]):
+    def __getitem__(self, name: str) -> Any:
+        module, _, function = self.data[name][0].partition(":")
+        return getattr(importlib.import_module(f"tessera.cli.{module}"), function)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands from a table, in the order in which a person would want to meet them.
+
+    Help and completion list them without importing any.
+    """
+
+    def __init__(self, *args: Any, table: Table, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.commands = _Commands(table)
+        self._lines = [(name, text) for name, (_, text) in table.items()]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self._lines)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        offered = [
+            CompletionItem(name, help=text) for name, text in self._lines if name.startswith(incomplete)
+        ]
+        return offered + click.Command.shell_complete(self, ctx, incomplete)
+
+
 COMMANDS: Final[Table] = {
     "admit": ("admit:command", "Decide about pods offline, with the webhook's own code."),
     "capacity": ("capacity.command:command", "Show what nodes have, what pods hold, and what is free."),
     "mig": ("mig:command", "Validate, convert, show, plan and apply MIG layouts."),
     "doctor": ("doctor:command", "Check a cluster and say what is wrong and what to type."),
-    "why": ("why.command:command", "Say why a pod waits or was changed, and what would make it run."),
+    "why": ("why:command", "Say why a pod waits or was changed, and what would make it run."),
     "webhook": ("webhook:command", "Serve admission reviews over HTTPS."),
     "certs": ("certs:command", "Show, rotate and export the webhook's own certificate authority."),
     "device-plugin": (
@@ -148,3 +188,52 @@ def run(args: list[str] | None = None) -> int:
         _warn(f"{prog}: {first}", *more)
         return EXIT_BAD_INPUT if isinstance(error, ValueError) else EXIT_FAILED
     return result if isinstance(result, int) else 0
+
+
+# what looks alike in ASCII, for a terminal or file whose encoding lacks the character
+_ALIKE: Final = {
+    **dict.fromkeys("┌┬┐└┴┘", "+"),
+    "─": "-",
+    "│": "|",
+    "→": "->",
+    "←": "<-",
+    "×": "x",
+    "…": "...",
+    "✓": "+",
+    "✗": "x",
+    "≤": "<=",
+}
+_HANDLER: Final = "tessera-alike"
+_ASCII: Final = "tessera-ascii"
+
+
+def open_what_is_closed() -> None:
+    """Give the null device to a process whose caller has closed a stream (`>&-`), as programs in Go, such as kubectl, have it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # it stays open
+
+
+def write_what_the_locale_can(*streams: TextIO) -> None:
+    """Let streams that do not write UTF-8 replace the characters that they lack by ASCII that looks alike."""
+    codecs.register_error(_HANDLER, _alike)
+    codecs.register(_ascii)
+    for stream in streams:
+        if stream.encoding and "utf" not in stream.encoding.lower():
+            encoding = _ASCII if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
+            stream.reconfigure(encoding=encoding, errors=_HANDLER)  # type: ignore[attr-defined] # the text streams of a process have it
+
+
+def _alike(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_ALIKE.get(character, "?") for character in missing), error.end
+
+
+def _ascii(name: str) -> codecs.CodecInfo | None:
+    """ASCII by a name that click does not know: click writes to a stream of plain ASCII in UTF-8, whatever the locale says."""
+    if name.replace("_", "-") != _ASCII:
+        return None
+    codec = codecs.lookup("ascii")
+    return codecs.CodecInfo(*codec, codec.incrementalencoder, codec.incrementaldecoder, _ASCII)

@@ -10,7 +10,7 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import Listen, env_option
 from tessera.cli.common.output import echo
 from tessera.cli.common.reading import files_option
-from tessera.cli.why.pods import explained
+from tessera.cli.why import explained
 from tessera.core.errors import InvalidInput
 from tessera.dashboard.board import Board
 from tessera.dashboard.following import show_objects

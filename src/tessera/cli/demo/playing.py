@@ -13,7 +13,7 @@ from typing import Final
 from tessera.cli.admit_explanation import explainer
 from tessera.cli.common.output import Style, echo
 from tessera.cli.demo.narrator import heading, narrate
-from tessera.cli.why.pods import explained
+from tessera.cli.why import explained
 from tessera.dashboard.board import Board
 from tessera.dashboard.reasons import asking
 from tessera.dashboard.server import HOST, serve_dashboard

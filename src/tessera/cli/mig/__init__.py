@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from tessera.cli.common.lazy import LazyGroup, Table
+from tessera.cli.app import LazyGroup, Table
 
 COMMANDS: Final[Table] = {
     "validate": ("mig.layouts:validate", "Check that layouts fit their cards, and say why they do not."),
