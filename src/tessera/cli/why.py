@@ -18,7 +18,7 @@ from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.gather import CONFIGURATION, Gatherer
 from tessera.diagnosis.layouts.gather import LayoutEvidence, gather_layout
-from tessera.diagnosis.layouts.next_steps import LayoutDiagnosis, diagnose_layout
+from tessera.diagnosis.layouts.layout_diagnosis import LayoutDiagnosis, diagnose_layout
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import card_words, decided, decided_why, result_of, worth
 from tessera.diagnosis.nodes import counted

@@ -22,10 +22,10 @@ from tessera.dashboard.pending_pods import Alike, longest, pending_part
 from tessera.dashboard.seen import SeenCluster
 from tessera.dashboard.totals import History, bounded, resource_rows, summary_of
 from tessera.dashboard.usage import demand_part
-from tessera.diagnosis.layouts.rollouts import Rollout
 from tessera.kube.watch.table import Key
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.rollouts import SeenRollout
 from tessera.serving.metrics import Family
 
 _DEMAND_SECONDS: Final = 60.0  # after which sums over time are shown anew: they always grow
@@ -57,7 +57,7 @@ class Board(SeenCluster):
         self._layouts = LayoutHistory(clock)
         self._mig_layouts: dict[str, MigLayout] = {}
         self._mig_layouts_unseen = ""
-        self._rollouts: dict[str, Rollout] = {}  # by node
+        self._rollouts: dict[str, SeenRollout] = {}  # by node
         self._error = ""
         self._marked: set[str] = {"about", "totals", "demand", "pending", "admissions", "layouts", *_KEPT}
         self._parts: dict[str, bytes] = {}
@@ -76,7 +76,7 @@ class Board(SeenCluster):
         super().remove_node(name)
         self._put_rollout(name, None)
 
-    def _put_rollout(self, node: str, rollout: Rollout | None) -> None:
+    def _put_rollout(self, node: str, rollout: SeenRollout | None) -> None:
         if self._rollouts.get(node) == rollout:
             return
         if rollout is None:

@@ -11,11 +11,11 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.core.text import counts_in_words
-from tessera.diagnosis.layouts.rollouts import Rollout, shown_rollouts
-from tessera.diagnosis.layouts.status import cut, shown_autopilot, shown_status
+from tessera.diagnosis.layouts.status import cut, shown_autopilot, shown_rollouts, shown_status
 from tessera.diagnosis.layouts.words import NOT_DECIDED, Said, decided_why, result_of, says, unreadable, worth
 from tessera.protocol.mig.autopilot import HistoryRow, RecutRow
 from tessera.protocol.mig.miglayout import LayoutStatus, MigLayout, NodeStatus
+from tessera.protocol.mig.rollouts import SeenRollout
 
 
 def autopilot_part(layout: MigLayout) -> dict[str, Any] | None:
@@ -59,7 +59,7 @@ def layouts_part(layouts: Iterable[MigLayout], unseen: str) -> dict[str, Any]:
     return {"unseen": unseen, "count": len(found), "first": [_row(one) for one in shown]}
 
 
-def rollouts_part(rollouts: Mapping[str, Rollout], layouts: Iterable[MigLayout]) -> dict[str, Any]:
+def rollouts_part(rollouts: Mapping[str, SeenRollout], layouts: Iterable[MigLayout]) -> dict[str, Any]:
     """Those that are under way, by node."""
     nodes = [node for one in layouts for node in _nodes(one)] if rollouts else []
     shown = shown_rollouts(rollouts, nodes, MOST_ROLLOUTS)

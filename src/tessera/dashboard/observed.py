@@ -8,12 +8,12 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.resources import is_extended
 from tessera.core.text import shortened
-from tessera.diagnosis.layouts.rollouts import Rollout, rollout_on
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.protocol.kubernetes.pod import PodMetadata, decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.rollouts import SeenRollout, read_rollout
 
 _LONGEST_OWNER: Final = 320  # characters; a pod's author can write any
 
@@ -22,7 +22,7 @@ _LONGEST_OWNER: Final = 320  # characters; a pod's author can write any
 class DashboardNode(InventoryNode):
     cordoned: bool
     not_allocatable: Mapping[str, int]  # resource → devices that only its capacity has
-    rollout: Rollout | None = None  # of its layout, under way
+    rollout: SeenRollout | None = None  # of its layout, under way
 
     @property
     def unhealthy(self) -> dict[str, int]:
@@ -55,7 +55,7 @@ def read_node(raw: bytes) -> DashboardNode:
         gpu_node(decoded),
         cordoned=bool(decoded.spec.unschedulable),
         not_allocatable={resource: count for resource, count in missing.items() if count > 0},
-        rollout=rollout_on(decoded.metadata.annotations),
+        rollout=read_rollout(decoded.metadata.annotations),
     )
 
 

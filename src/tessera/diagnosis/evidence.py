@@ -17,7 +17,6 @@ from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import NodeLayout
 from tessera.diagnosis.devices import SeenDevices
-from tessera.diagnosis.layouts.rollouts import Rollout, rollout_on
 from tessera.diagnosis.nodes import (
     ABSENT,
     ORDER,
@@ -43,6 +42,7 @@ from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.mig.miglayout import MigLayout, find_keepers
 from tessera.protocol.mig.nodes import GpuNode, state_since
 from tessera.protocol.mig.operator import MigManagerConfig
+from tessera.protocol.mig.rollouts import SeenRollout, read_rollout
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class DiagnosisInventory(Inventory):
     capacity_of: dict[str, Amounts] = field(default_factory=dict)  # node → GPUs, healthy or not
     started: dict[str, str] = field(default_factory=dict)  # namespace/name of who holds GPUs → since when
     changing_since: dict[str, float] = field(default_factory=dict)  # node that mig-manager cuts → Unix time
-    rollouts: dict[str, Rollout] = field(default_factory=dict)  # by node: its layout is being changed
+    rollouts: dict[str, SeenRollout] = field(default_factory=dict)  # by node: its layout is being changed
     mig_layouts: tuple[
         MigLayout, ...
     ] = ()  # as far as they may be read: nobody else may change their nodes' layouts
@@ -72,7 +72,7 @@ class DiagnosisInventory(Inventory):
         capacity = node.status.capacity or {}
         given = {resource: text for resource, text in capacity.items() if is_any_gpu(resource)}
         self.capacity_of[one.node.name] = objects.amounts_of(given, f"node {one.node.name}, status.capacity")
-        if (rollout := rollout_on(node.metadata.annotations)) is not None:
+        if (rollout := read_rollout(node.metadata.annotations)) is not None:
             self.rollouts[one.node.name] = rollout
         return one
 

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from tessera.dashboard.layouts_part import layouts_part
-from tessera.diagnosis.layouts.cause import LayoutCause
 from tessera.diagnosis.layouts.gather import LayoutEvidence
-from tessera.diagnosis.layouts.next_steps import diagnose_layout
+from tessera.diagnosis.layouts.layout_diagnosis import LayoutCause, diagnose_layout
 from tessera.diagnosis.layouts.words import NOT_DECIDED
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, PODS

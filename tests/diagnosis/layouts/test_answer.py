@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tessera.diagnosis.layouts.gather import LayoutEvidence
-from tessera.diagnosis.layouts.next_steps import LayoutDiagnosis, diagnose_layout
+from tessera.diagnosis.layouts.layout_diagnosis import LayoutDiagnosis, diagnose_layout
 from tessera.inventory.presence import Presence
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.miglayout import MigLayout

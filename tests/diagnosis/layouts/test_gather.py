@@ -6,7 +6,7 @@ import pytest
 
 from tessera.core.errors import TesseraError
 from tessera.diagnosis.layouts.gather import LayoutEvidence, gather_layout
-from tessera.diagnosis.layouts.next_steps import diagnose_layout
+from tessera.diagnosis.layouts.layout_diagnosis import diagnose_layout
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer, Target

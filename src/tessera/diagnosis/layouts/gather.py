@@ -6,7 +6,6 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.text import first_of
-from tessera.diagnosis.layouts.rollouts import Rollout, rollout_on
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.reading import Reader, read_controller
 from tessera.diagnosis.targets import NoSuchObject
@@ -19,6 +18,7 @@ from tessera.kube.view.lease import LAYOUTS
 from tessera.kube.watch.table import NODES, Resource, TableEntry
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
+from tessera.protocol.mig.rollouts import SeenRollout, read_rollout
 
 _MOST_NAMES: Final = 3  # of the MigLayouts that there are instead
 
@@ -34,7 +34,7 @@ class LayoutEvidence:
     layout: MigLayout
     now: float = 0.0  # Unix time
     selected: int | None = None  # nodes; None: that is not known
-    rollouts: Mapping[str, Rollout] = field(default_factory=dict)  # under way, by node
+    rollouts: Mapping[str, SeenRollout] = field(default_factory=dict)  # under way, by node
     controller: Presence | None = None  # as who keeps layouts; None: whether it is at work is not known
     namespace: str = ""  # of the controller
     unseen: Mapping[str, str] = field(default_factory=dict)  # what could not be read → why
@@ -45,7 +45,7 @@ async def gather_layout(
 ) -> LayoutEvidence:
     """Read everything; `NoSuchObject` where there is no such MigLayout. `namespace`: where the controller is installed."""
     layout, reader = await _read(client, name), Reader(client)
-    selected, rollouts = 0, dict[str, Rollout]()
+    selected, rollouts = 0, dict[str, SeenRollout]()
 
     def begin() -> None:
         nonlocal selected
@@ -57,7 +57,7 @@ async def gather_layout(
         metadata = node.metadata
         if layout.selects(metadata.labels or {}):
             selected += 1
-            if (rollout := rollout_on(metadata.annotations)) is not None:
+            if (rollout := read_rollout(metadata.annotations)) is not None:
                 rollouts[metadata.name] = rollout
 
     nodes = replace(NODES, labels=layout.selector)

@@ -172,6 +172,17 @@ def record_of(annotations: Mapping[str, str] | None) -> RolloutRecord | None:
         raise InvalidInput(f"annotation {ROLLOUT}: {error}") from error
 
 
+SeenRollout = RolloutRecord | str  # a text: why the node's annotation cannot be read
+
+
+def read_rollout(annotations: Mapping[str, str] | None) -> SeenRollout | None:
+    """The same for people: where ours cannot be read, the error's text is the answer."""
+    try:
+        return record_of(annotations)
+    except InvalidInput as error:
+        return str(error)
+
+
 def read_end(text: str) -> RolloutEnd | None:
     """None for an annotation that is none of ours: such a node is tried again."""
     try:
