@@ -24,8 +24,8 @@ from benchmarks.processes import LOAD_CORE, SERVER_CORE, Running, Unavailable, o
 from benchmarks.results import Results
 from benchmarks.stage import Stage
 from tessera.core.dra.slices import API_VERSION, DRIVER, pool_of
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import Slot
-from tessera.core.mig.product import product_named
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of

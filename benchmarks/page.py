@@ -17,8 +17,8 @@ from benchmarks.corpus.documents import Document, encoded
 from benchmarks.processes import LOAD_CORE, PROGRAMS, SERVER_CORE, Running, Unavailable, on_core
 from benchmarks.results import TESSERA, Results
 from benchmarks.stage import ApiServer, Stage
+from tessera.core.mig.geometry import find_product
 from tessera.core.mig.layout import NodeLayout
-from tessera.core.mig.product import find_product
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 

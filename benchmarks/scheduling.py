@@ -22,7 +22,7 @@ from e2e.cluster.versions import KUBERNETES
 
 from benchmarks.results import Results
 from benchmarks.stage import Stage
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import product_named
 
 RUN: Final = "scheduling"
 RATE: Final = "pods bound a second"

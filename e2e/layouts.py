@@ -19,7 +19,7 @@ from e2e.cluster.processes import until
 from e2e.command import Running
 from e2e.line import Line
 from e2e.stand_in_plugin import StandInPlugin
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import product_named
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT
 

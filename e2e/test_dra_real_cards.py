@@ -13,8 +13,8 @@ from e2e.command import Running, tessera
 from e2e.nvidia import NVML, Driver
 from e2e.test_device_plugin import logged
 from e2e.test_real_cards import device_nodes  # noqa: F401 # a fixture
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.placement import every_place
-from tessera.core.mig.product import product_named
 
 SCRIPT = "env; exec sleep 1000"
 DYNAMIC = "nvml: {migStrategy: mixed, cut: true, partitioning: dynamic}\n"

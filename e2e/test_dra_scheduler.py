@@ -9,10 +9,9 @@ from e2e.cluster import BUSYBOX, Client, pods_path
 from e2e.cluster.api import Object
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, every_place
-from tessera.core.mig.product import product_named
 
 _STEPS = 40
 

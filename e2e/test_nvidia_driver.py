@@ -17,9 +17,8 @@ import pynvml as nvml
 import pytest
 
 from e2e.nvidia import NVML, Driver
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.placement import Wish, place
-from tessera.core.mig.product import product_named
 
 PRODUCTS = ("A100-40GB", "A100-80GB", "H100-80GB", "H200")
 CREATE = "nvmlDeviceCreateGpuInstance*"

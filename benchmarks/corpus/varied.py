@@ -14,9 +14,9 @@ from typing import Final
 
 from benchmarks.corpus.documents import Document
 from tessera.core.dra.slices import API_VERSION, DRIVER
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, entries_of
 from tessera.core.mig.placement import Wish
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,

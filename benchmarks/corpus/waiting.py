@@ -12,9 +12,9 @@ from itertools import product as cartesian
 from typing import Final
 
 from benchmarks.corpus.documents import Document, encoded
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout, entries_of
 from tessera.core.mig.placement import Instance, Wish, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.planning.kinds import CardToCut
 from tessera.protocol.mig import documents as mig

@@ -7,8 +7,8 @@ from typing import Final
 
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.placement import Pattern, maximal_patterns
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 
 PRODUCT: Final = product_named("H100-80GB")

@@ -33,8 +33,8 @@ from e2e.nvidia.state import (
     table,
 )
 from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.placement import Wish, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 
 _SOURCES: Final = Path(__file__).parent / "library"

@@ -13,7 +13,7 @@ import pytest
 
 from tessera.cli.app import run
 from tessera.cli.completion import kubectl
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import product_named
 from tessera.serving.http_messages import Response
 from tessera.simulation.control_plane.kinds import NAMESPACES
 from tests.inventory.objects import OBJECTS

@@ -13,9 +13,9 @@ import pytest
 from tessera.cli.app import run
 from tessera.cli.common.output import Style, make_safe
 from tessera.cli.mig.tiles import draw_cards
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, Slot
 from tessera.core.mig.placement import Wish
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig

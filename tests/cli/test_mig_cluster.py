@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import Slot
-from tessera.core.mig.product import product_named
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import encode_mapping, mapping_of

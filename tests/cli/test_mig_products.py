@@ -2,8 +2,7 @@
 
 import json
 
-from tessera.core.mig.geometry import PRODUCTS
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import PRODUCTS, product_named
 
 
 def test_table(command):

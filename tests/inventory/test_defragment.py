@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.kube.object_files import objects_in_documents

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.known import KnownLayout
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Strategy, entries_of
 from tessera.core.mig.placement import Wish, place
-from tessera.core.mig.product import product_named
 from tessera.inventory.known import known_layout
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.objects import Metadata

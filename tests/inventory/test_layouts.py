@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import product_named
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import encode_mapping, mapping_of

@@ -4,7 +4,7 @@ import asyncio
 
 from e2e.stand_in_plugin import Document, StandInPlugin
 
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import product_named
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import StatusError, Store, StoredChange

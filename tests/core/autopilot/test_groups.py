@@ -2,8 +2,8 @@
 
 from tessera.core.autopilot.groups import Groups
 from tessera.core.autopilot.values import CardSupply
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 
 H100 = product_named("H100-80GB")

@@ -13,8 +13,8 @@ from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.together import Together
 from tessera.core.autopilot.values import CardSupply, Cut, Kind, Levels, Limits, Past, Proposal, Want, Why
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.devices.held import Held, believed, resource_at
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tests.build import GPU, MIG
 

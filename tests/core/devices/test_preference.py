@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.core.devices.device import Card, Device, DeviceSet, Place, Span
 from tessera.core.devices.preference import blocks_of, preferred
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import product_named
 
 RESOURCE = "nvidia.com/mig-1g.10gb"
 # eight memory slices: 7g at 0, 3g at 0 and 4, 2g at 0 2 4, 1g at 0 to 6

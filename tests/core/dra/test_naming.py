@@ -3,10 +3,9 @@
 import pytest
 
 from tessera.core.dra.slices import cut_now, slot_name
-from tessera.core.mig.geometry import PRODUCTS, Product
+from tessera.core.mig.geometry import PRODUCTS, Product, product_named
 from tessera.core.mig.layout import CardLayout, DoesNotFit, Slot
 from tessera.core.mig.placement import every_place
-from tessera.core.mig.product import product_named
 
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda one: one.name)

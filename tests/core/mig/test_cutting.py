@@ -3,9 +3,9 @@
 import pytest
 
 from tessera.core.mig.cutting import GpuInstance, Steps, steps
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, resolve
 from tessera.core.mig.placement import Instance, Wish, place, place_keeping
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig.documents import read_layout
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy, going
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tests.build import GPU, MIG
 

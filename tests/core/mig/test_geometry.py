@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, simulated_product
-from tessera.core.mig.product import find_product, product_named
+from tessera.core.mig.geometry import (
+    PRODUCTS,
+    SIMULATED_H200_70GB,
+    find_product,
+    product_named,
+    simulated_product,
+)
 from tessera.core.mig.profile import MigProfile
 
 H200 = json.loads((Path(__file__).parents[2] / "data" / "h200-mig-nvml.json").read_text())

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.known import UnknownLayout, card_alike, is_placed
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.placement import Wish, every_pattern, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig.entries import read_counts
 from tests.examples import examples

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.errors import InvalidInputs
-from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product
+from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product, product_named
 from tessera.core.mig.layout import (
     CardLayout,
     DoesNotFit,
@@ -21,7 +21,6 @@ from tessera.core.mig.layout import (
     resolve,
 )
 from tessera.core.mig.placement import Instance, Wish, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 
 H200 = product_named("H200")

@@ -1,8 +1,8 @@
 """What a plan makes of a node: what goes, what comes, and which cards differ."""
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.placement import Wish
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange, Way
 

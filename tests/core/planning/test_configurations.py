@@ -2,9 +2,9 @@
 
 import pytest
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout
 from tessera.core.mig.placement import Wish
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.configurations import (
     applied,

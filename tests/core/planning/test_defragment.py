@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Wish, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Cleared, HeldCard, defragment
 from tessera.core.planning.summary import explain_advice

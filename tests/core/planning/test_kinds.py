@@ -3,9 +3,9 @@
 import pytest
 
 from tessera.core.devices.held import Held
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import CardToCut, NodeCards, QueuedProfile, cards_beside, kinds_of
 from tests.build import GPU, MIG

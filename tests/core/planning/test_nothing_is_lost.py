@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tessera.core.devices.held import Held
 from tessera.core.kubernetes.resources import short
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 from tessera.core.planning.configurations import PlanChanges, changes_of

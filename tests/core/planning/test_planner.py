@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product
+from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product, product_named
 from tessera.core.mig.layout import CardLayout, DoesNotFit
 from tessera.core.mig.placement import Instance, Wish, maximal_patterns, place
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.configurations import PlanChanges
 from tessera.core.planning.fragmentation import CardUse, Room, rooms

@@ -2,9 +2,8 @@
 
 from tessera.core.devices.device import Card, Device, DeviceType, Edits, Model, Place, Span
 from tessera.core.devices.preference import blocks_of
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.placement import every_place
-from tessera.core.mig.product import product_named
 
 PRODUCT = product_named("Simulated H200-70GB")
 NODE = "node-1"

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.mig.geometry import SIMULATED_H200_70GB
+from tessera.core.mig.geometry import SIMULATED_H200_70GB, product_named
 from tessera.core.mig.layout import LayoutEntry, Slot
 from tessera.core.mig.placement import Wish
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig.documents import Format, MigDocument, convert, read, read_layout, write
 from tessera.protocol.mig.entries import read_counts, write_counts

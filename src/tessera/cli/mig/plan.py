@@ -29,8 +29,8 @@ from tessera.cli.mig.plan_output import (
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange
 from tessera.core.planning.configurations import PlanChanges, changes_of

@@ -6,8 +6,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.output import Output, Style, headed, no_headers_option, output_option
-from tessera.core.mig.geometry import PRODUCTS, Product
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import PRODUCTS, Product, product_named
 
 _GIB = 1024  # MiB
 

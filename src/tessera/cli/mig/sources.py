@@ -15,8 +15,7 @@ from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.core.mig.geometry import Product
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, Unreadable, node_layouts

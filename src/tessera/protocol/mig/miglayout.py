@@ -13,7 +13,7 @@ import msgspec
 
 from tessera.core.autopilot.values import Limits
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.product import product_named
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.text import seconds_in
 from tessera.protocol.kubernetes.objects import Condition, Metadata, Part, Texts, decoder

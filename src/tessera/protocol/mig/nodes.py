@@ -23,10 +23,9 @@ from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import SHARED, is_any_gpu
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import Product, find_product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, named_cards, resolve_alike
 from tessera.core.mig.placement import Wish, every_place
-from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.text import shortened
 from tessera.protocol.kubelet.in_use import IN_USE

@@ -16,10 +16,9 @@ from typing import Annotated
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.placement import Instance, Wish
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange, Way, profile_counts
 from tessera.protocol import yaml

@@ -2,8 +2,8 @@
 
 from tessera.controller.layouts.auto.deciding import Question
 from tessera.core.autopilot.values import CardSupply, Past, Want
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.inventory.wants import Situation
 from tests.controller.layouts.test_plan import NOW, read, seen

@@ -17,8 +17,8 @@ from tessera.controller.layouts.auto.decisions import (
 )
 from tessera.controller.layouts.auto.memory import MOST_CUTS
 from tessera.core.autopilot.values import Cut, Past, ProfileDemand, Proposal, Recut, Refusal, Why
+from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, write_past
 from tests.rollout.plugin import CARDS

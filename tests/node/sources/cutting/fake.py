@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tessera.core.mig.cutting import Cut, GpuInstance
-from tessera.core.mig.geometry import Product
+from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.placement import Instance, within_limits
-from tessera.core.mig.product import product_named
 from tessera.node.sources.cutting.journal import Journal
 from tessera.node.sources.cutting.port import CardInUse, DriverRefused, NeedsReset
 from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice

@@ -1,8 +1,7 @@
 """What a node says about its simulated cards: what is there, whatever is desired."""
 
-from tessera.core.mig.geometry import SIMULATED_H200_70GB
+from tessera.core.mig.geometry import SIMULATED_H200_70GB, find_product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
-from tessera.core.mig.product import find_product
 from tessera.node.sources.layout import NodeLayoutStatus, State
 from tessera.node.sources.node_link import beside, report_of, without
 from tessera.protocol.mig.documents import read_layout
