@@ -31,8 +31,8 @@ from benchmarks.stage import Stage, free_port
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL
+from tessera.protocol.mig.nodes import IN_USE
 
 RUN: Final = "controller"
 NODES: Final = 4_000

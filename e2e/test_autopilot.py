@@ -26,7 +26,7 @@ from e2e.nvidia import Driver
 from e2e.recuts import Recuts, add_waiting_pod, add_whole_node, auto
 from e2e.test_device_plugin import MIG, annotate, pod, wait_allocatable
 from e2e.test_real_cards import STORY, device_nodes, on_kubelet  # noqa: F401 # a fixture
-from tessera.protocol.kubelet.in_use import decode_in_use
+from tessera.protocol.mig.nodes import decode_in_use
 from tessera.rollout.config_map import MANAGER
 
 HALF, ONE, SEVEN = (MIG + profile for profile in ("3g.71gb", "1g.18gb", "7g.141gb"))

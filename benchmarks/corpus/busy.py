@@ -18,8 +18,7 @@ from tessera.core.dra.slices import API_VERSION
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.core.requests.alternatives import template_name
-from tessera.protocol.kubelet.in_use import IN_USE, encode_in_use
-from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import IN_USE, MAPPING, encode_in_use, encode_mapping, mapping_of
 
 NAMESPACE: Final = "gpu-webhook"  # of the webhook and the controller
 SERVICE: Final = "gpu-webhook"

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.corpus import busy, varied
 from benchmarks.corpus.varied import PODS
 
-from tessera.protocol.kubelet.in_use import IN_USE, decode_in_use
+from tessera.protocol.mig.nodes import IN_USE, decode_in_use
 
 NODES = 60
 

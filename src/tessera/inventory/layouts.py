@@ -15,9 +15,8 @@ from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, resolve_alike
 from tessera.core.planning.fragmentation import packed
 from tessera.inventory.inventory import Inventory
-from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.nodes import GpuNode, MappedDevice, decode_mapping, present_layout
+from tessera.protocol.mig.nodes import GpuNode, MappedDevice, decode_in_use, decode_mapping, present_layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.table import RESOURCE_CLAIMS, UNFINISHED_PODS
 from tessera.protocol.dra.objects import read_claim
-from tessera.protocol.kubelet.in_use import decode_in_use
 from tessera.protocol.kubernetes.pod import decode_pod_use
-from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.nodes import GpuNode, decode_in_use
 
 _MOST_NAMED: Final = 8  # pods; more are counted
 # Seconds in which a node says which devices a pod holds that came before the cordon: until then it is not evicted in vain

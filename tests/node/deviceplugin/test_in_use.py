@@ -13,7 +13,7 @@ from tessera.core.mig.known import KnownLayout
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices
 from tessera.kube.object_files import FileObject
-from tessera.protocol.kubelet.in_use import IN_USE
+from tessera.protocol.mig.nodes import IN_USE
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.kubelet import Kubelet
 from tests.inventory.objects import pod as pod_document

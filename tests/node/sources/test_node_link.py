@@ -17,9 +17,8 @@ from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.sources.node_link import NodeLink, Report, _read
 from tessera.protocol.configuration import devices as device_config
-from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.protocol.mig.documents import RUNAI_CONFIG
-from tessera.protocol.mig.nodes import decode_mapping
+from tessera.protocol.mig.nodes import IN_USE, decode_mapping
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.store import StatusError
 from tessera.simulation.kubelet import Kubelet

@@ -36,7 +36,7 @@ from tessera.node.rpc import remove_dead_sockets
 from tessera.node.sources.laid_out import LaidOutSource
 from tessera.node.state import DeviceState, Key, rebuilt, unknown
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.protocol.kubelet.in_use import IN_USE, encode_in_use
+from tessera.protocol.mig.nodes import IN_USE, encode_in_use
 
 log = logging.getLogger(__name__)
 

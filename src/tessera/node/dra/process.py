@@ -40,8 +40,8 @@ from tessera.node.rpc import CallFailed
 from tessera.node.state import DeviceState, Key, rebuilt
 from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.protocol.kubelet.dra_messages import DeviceCondition
-from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.protocol.kubernetes.nodes import node_of
+from tessera.protocol.mig.nodes import IN_USE
 
 log = logging.getLogger(__name__)
 

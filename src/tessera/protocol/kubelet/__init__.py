@@ -1,5 +1,6 @@
 """The kubelet's gRPC protocols: device plugins (v1beta1), DRA drivers (v1), registration, health, PodResources (v1).
 
 What belongs here: the wire contract, the messages generated from it, and `messages` and `dra_messages`, which turn
-them into plain values and back; the kubelet's `checkpoint`; and `in_use`, in which a node says which devices pods hold. What does not: sockets, servers, and any decision. Generated types go no further than the gRPC edge.
+them into plain values and back; and the kubelet's `checkpoint`. What does not: sockets, servers, and any decision.
+Generated types go no further than the gRPC edge.
 """

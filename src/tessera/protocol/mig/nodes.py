@@ -1,9 +1,14 @@
-"""What a Node object says about its GPUs: labels of GPU feature discovery, the layout in its annotation, and the mapping.
+"""What a Node object says about its GPUs: labels of GPU feature discovery, and annotations with layout, mapping and use.
 
 `run.ai/mig-mapping` is which devices there are on a node's cards: base64 of `{"0": [{"position": 0, "device_uuid": "MIG-…",
 "gpu_instance_id": 14}]}`, cards by number; `gpu_instance_id` is the id of the profile, as fake-gpu-operator writes it. A
 device of an earlier layout that stays for its pod says `"leaving": true` besides; no other device has that field.
 For nodes whose GPUs are simulated both are written here as well.
+
+`tessera.dev/devices-in-use` is which devices pods hold, as Tessera's device plugin writes it: `{"0": {"1g.18gb@0":
+"3f2a9c1b"}, "3": {"gpu": "77d0e1aa"}}`. It has cards by number, the places of devices that are held, and the first
+letters of the UIDs of the pods that hold them, or an empty text where the pod is not known. `{}`: none is held. Without
+the annotation it is not known.
 """
 
 import base64
@@ -18,6 +23,7 @@ from typing import Annotated, Final
 import msgspec
 
 from tessera.core.cache import cache_short
+from tessera.core.devices.held import Published
 from tessera.core.errors import InvalidInput
 from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
@@ -28,7 +34,6 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, name
 from tessera.core.mig.placement import Wish, every_place
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.text import shortened
-from tessera.protocol.kubelet.in_use import IN_USE
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.objects import ABSENT, Part, decoder, seconds
 from tessera.protocol.mig import documents
@@ -325,3 +330,28 @@ def decode_mapping(text: str) -> dict[int, tuple[MappedDevice, ...]]:
 
 
 _DECODER: Final = msgspec.json.Decoder(dict[_CardNumber, tuple[MappedDevice, ...]])
+
+
+IN_USE: Final = "tessera.dev/devices-in-use"
+_LONGEST_IN_USE: Final = 16 * 1024  # characters: a node has 256 KiB for all of its annotations
+
+_HeldCard = Annotated[int, msgspec.Meta(ge=0, le=9999)]
+_ShortText = Annotated[str, msgspec.Meta(max_length=63)]
+_IN_USE_DECODER: Final = msgspec.json.Decoder(dict[_HeldCard, dict[_ShortText, _ShortText]])
+
+
+def encode_in_use(published: Published) -> str | None:
+    """The annotation's text; None where it would be too long."""
+    ordered = {str(card): dict(sorted(places.items())) for card, places in sorted(published.items())}
+    text = msgspec.json.encode(ordered).decode()
+    return text if len(text) <= _LONGEST_IN_USE else None
+
+
+def decode_in_use(text: str | None) -> Published | None:
+    """What the annotation says; None where there is none, or none that can be read."""
+    if text is None or len(text) > _LONGEST_IN_USE:
+        return None
+    try:
+        return _IN_USE_DECODER.decode(text.encode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return None
