@@ -20,8 +20,7 @@ from tessera.core.mig.placement import Instance
 from tessera.core.planning.kinds import ANYWHERE
 from tessera.inventory.wants import Situation
 from tessera.protocol.kubernetes.nodes import decode_node
-from tessera.protocol.mig.autopilot import write_past
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import MigLayout, write_past
 
 SOON: Final = 10.0  # seconds between two looks at least
 LATER: Final = 30.0  # and at most, while somebody waits

@@ -28,7 +28,7 @@ from tessera.diagnosis.waiting import Cause
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource
 from tessera.protocol.kubernetes.objects import moment, seconds
-from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, RecutRow
+from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, RecutRow
 from tessera.solver import highs
 
 _MOST_ROWS: Final = 12  # of groups of nodes, of holders, of rollouts; beyond that a person reads the answer

@@ -13,8 +13,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.text import counts_in_words
 from tessera.diagnosis.layouts.status import cut, shown_autopilot, shown_rollouts, shown_status
 from tessera.diagnosis.layouts.words import NOT_DECIDED, Said, decided_why, result_of, says, unreadable, worth
-from tessera.protocol.mig.autopilot import HistoryRow, RecutRow
-from tessera.protocol.mig.miglayout import LayoutStatus, MigLayout, NodeStatus
+from tessera.protocol.mig.miglayout import HistoryRow, LayoutStatus, MigLayout, NodeStatus, RecutRow
 from tessera.protocol.mig.rollouts import SeenRollout
 
 

@@ -9,7 +9,7 @@ import pytest
 from tessera.controller.layouts.auto.memory import MOST_CUTS
 from tessera.core.autopilot.values import Cut, Past
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.autopilot import write_past
+from tessera.protocol.mig.miglayout import write_past
 from tessera.protocol.mig.rollouts import Phase
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError

@@ -7,8 +7,7 @@ import pytest
 
 from tessera.controller.layouts import reconciler
 from tessera.controller.layouts.status import News, Pace, news
-from tessera.protocol.mig.autopilot import AutopilotStatus, DemandRow, HistoryRow, RefusalRow
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import AutopilotStatus, DemandRow, HistoryRow, MigLayout, RefusalRow
 from tessera.simulation.control_plane.kinds import NODES
 from tests.controller.layouts.cluster import FastClock, cluster, layout
 from tests.controller.layouts.test_auto import auto

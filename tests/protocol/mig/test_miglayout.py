@@ -8,8 +8,14 @@ import pytest
 from tessera.core.autopilot.values import Cut, Limits, Past
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.profile import MigProfile
-from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, read_past, write_past
-from tessera.protocol.mig.miglayout import MigLayout, find_keepers
+from tessera.protocol.mig.miglayout import (
+    AutopilotStatus,
+    HistoryRow,
+    MigLayout,
+    find_keepers,
+    read_past,
+    write_past,
+)
 
 
 def read(spec=None, status=None):

@@ -33,8 +33,16 @@ from tessera.kube.failures import CONFLICTS, Retries
 from tessera.kube.rest.client import PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.lease import LAYOUTS
-from tessera.protocol.mig.autopilot import DRY_RUN, UNDER_WAY, AutopilotStatus, HistoryRow
-from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL, MigLayout
+from tessera.protocol.mig.miglayout import (
+    API_VERSION,
+    DRY_RUN,
+    KIND,
+    PLURAL,
+    UNDER_WAY,
+    AutopilotStatus,
+    HistoryRow,
+    MigLayout,
+)
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.protocol.mig.rollouts import Result
 from tessera.rollout.config_map import MANAGER

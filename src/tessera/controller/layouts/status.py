@@ -10,8 +10,7 @@ from tessera.controller.layouts.auto.decisions import decisions, numbers
 from tessera.controller.layouts.plan import LayoutPlan, State
 from tessera.core.text import number_of, shortened
 from tessera.protocol.kubernetes.objects import moment
-from tessera.protocol.mig.autopilot import AutopilotStatus
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import AutopilotStatus, MigLayout
 
 MOST_NODES: Final = 20  # whose reasons the status has
 _LONGEST: Final = 300  # characters of a reason

@@ -20,8 +20,7 @@ from tessera.diagnosis.layouts.words import about, counted, decided, unreadable,
 from tessera.diagnosis.remedy import Remedy
 from tessera.kube.rest.paths import is_name
 from tessera.kube.view.lease import CONTROLLER
-from tessera.protocol.mig.autopilot import AutopilotStatus, RefusalRow
-from tessera.protocol.mig.miglayout import LayoutStatus, MigLayout
+from tessera.protocol.mig.miglayout import AutopilotStatus, LayoutStatus, MigLayout, RefusalRow
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Phase, RolloutRecord
 
 

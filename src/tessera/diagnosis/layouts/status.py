@@ -11,8 +11,7 @@ from msgspec import structs
 
 from tessera.core.text import printable, shortened
 from tessera.protocol.kubernetes.objects import moment
-from tessera.protocol.mig.autopilot import AutopilotStatus
-from tessera.protocol.mig.miglayout import LayoutStatus, MigLayout, NodeStatus
+from tessera.protocol.mig.miglayout import AutopilotStatus, LayoutStatus, MigLayout, NodeStatus
 from tessera.protocol.mig.rollouts import Phase, SeenRollout
 
 T = TypeVar("T", bound=msgspec.Struct)

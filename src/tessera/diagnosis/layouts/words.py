@@ -7,8 +7,16 @@ from typing import Final
 from tessera.core.text import counts_in_words
 from tessera.diagnosis.layouts.status import cut
 from tessera.protocol.kubernetes.objects import Condition
-from tessera.protocol.mig.autopilot import DRY_RUN, GONE, UNDER_WAY, AutopilotStatus, HistoryRow, RecutRow
-from tessera.protocol.mig.miglayout import LayoutStatus, MigLayout
+from tessera.protocol.mig.miglayout import (
+    DRY_RUN,
+    GONE,
+    UNDER_WAY,
+    AutopilotStatus,
+    HistoryRow,
+    LayoutStatus,
+    MigLayout,
+    RecutRow,
+)
 from tessera.protocol.mig.rollouts import Result
 
 NOT_LOOKED: Final = "no controller has looked at it yet"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tessera.core.devices.capacity import Usages
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.record import RECORD_ANNOTATION
-from tessera.protocol.mig.autopilot import HistoryRow, RecutRow
+from tessera.protocol.mig.miglayout import HistoryRow, RecutRow
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.pods import Counts, annotations_of, why_waiting

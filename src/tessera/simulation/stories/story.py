@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from tessera.core.devices.capacity import Usage, Usages
 from tessera.kube.errors import ApiError
-from tessera.protocol.mig.autopilot import DRY_RUN
 from tessera.protocol.mig.documents import RUNAI_CONFIG
+from tessera.protocol.mig.miglayout import DRY_RUN
 from tessera.protocol.mig.rollouts import Result
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories import scenes

@@ -20,7 +20,7 @@ from tessera.core.autopilot.values import Cut, Past, ProfileDemand, Proposal, Re
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.profile import MigProfile
-from tessera.protocol.mig.autopilot import AutopilotStatus, HistoryRow, write_past
+from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, write_past
 from tests.rollout.plugin import CARDS
 
 NOW = 1_800_000_000.0

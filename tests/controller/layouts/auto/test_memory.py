@@ -20,8 +20,7 @@ from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Want
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.autopilot import HistoryRow, write_past
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import HistoryRow, MigLayout, write_past
 from tests.inventory.objects import LAYOUT
 from tests.rollout.plugin import CARDS
 

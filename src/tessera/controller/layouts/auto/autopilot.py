@@ -19,9 +19,8 @@ from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State
 from tessera.core.autopilot.values import Past
 from tessera.core.errors import InvalidInput
 from tessera.inventory.wants import Situation
-from tessera.protocol.mig.autopilot import AutopilotStatus, read_past, write_past
 from tessera.protocol.mig.documents import CONFIG_STATE
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import AutopilotStatus, MigLayout, read_past, write_past
 from tessera.protocol.mig.rollouts import Phase, Result
 
 REST_FAILED: Final = 3600.0  # seconds in which a node is left alone that did not take a layout

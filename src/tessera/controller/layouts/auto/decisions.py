@@ -15,7 +15,7 @@ from tessera.core.planning.changes import profile_counts
 from tessera.core.text import counts_in_words, number_of, shortened
 from tessera.inventory.known import known_layout
 from tessera.protocol.kubernetes.objects import moment, seconds
-from tessera.protocol.mig.autopilot import (
+from tessera.protocol.mig.miglayout import (
     DRY_RUN,
     GONE,
     UNDER_WAY,

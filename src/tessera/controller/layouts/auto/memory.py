@@ -6,8 +6,7 @@ from typing import Final
 
 from tessera.core.autopilot.values import Cut, Past
 from tessera.protocol.kubernetes.objects import seconds
-from tessera.protocol.mig.autopilot import DRY_RUN, HistoryRow, read_past, write_past
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import DRY_RUN, HistoryRow, MigLayout, read_past, write_past
 from tessera.protocol.mig.rollouts import Result
 
 # Re-cuts that are remembered: with the longest names of nodes they take half of what the API server takes of an object (1.5 MiB).
