@@ -3,10 +3,10 @@
 import asyncio
 
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.inventory.inventory import Inventory, following
 from tessera.inventory.report import report_of
 from tessera.kube.rest.client import Client
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tests.inventory.test_inventory import store_all
 from tests.kube.apiserver import MisbehavingApiServer

@@ -7,10 +7,10 @@ import pytest
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.inventory.inventory import Inventory
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.serving.http_messages import Response
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.store import StatusError

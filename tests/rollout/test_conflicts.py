@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.kube.clock import Clock
 from tessera.kube.rest.client import Client
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT
 from tessera.rollout.carrying import Carrier

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.kube.rest.client import Client
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, record_of
 from tessera.rollout.alone import Alone

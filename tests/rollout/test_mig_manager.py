@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.layout import resolve
 from tessera.core.planning.configurations import configuration_name, parted_entries
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.nodes import decode_node
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.edited import edited
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written

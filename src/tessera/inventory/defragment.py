@@ -7,6 +7,7 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
+from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.known import UnknownLayout
 from tessera.core.mig.layout import NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
@@ -16,7 +17,6 @@ from tessera.core.planning.program import Solver
 from tessera.core.planning.waiting import DemandGroup, allowed_nodes, settle
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import room_of, skipped_nodes
-from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 
 
 def defragment_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:

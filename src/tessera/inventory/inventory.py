@@ -14,6 +14,7 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.inventory.dra import DraInventory
@@ -27,7 +28,6 @@ from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.table import NODES, RESOURCE_SLICES, UNFINISHED_PODS, Key, Resource, Table, TableEntry
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod, pod_use_of
-from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 from tessera.protocol.mig.operator import MigManagerConfig
 

@@ -10,6 +10,7 @@ from tessera.core.devices.capacity import NodeUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
@@ -30,7 +31,6 @@ from tessera.core.text import counts_in_words, nodes_named
 from tessera.inventory.demand_memory import NodeMemory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices
-from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
 

@@ -9,6 +9,7 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import SHARED, short
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, places_going, resolve
 from tessera.core.planning.changes import NodeChange, Way
@@ -23,7 +24,6 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.table import NODES, Resource
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.documents import convert
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout, find_keepers

@@ -32,6 +32,7 @@ from tessera.core.devices.capacity import Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import PODS, WHOLE_GPU, is_any_gpu
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.core.text import nodes_named
 from tessera.inventory.inventory import Inventory, following
@@ -40,7 +41,6 @@ from tessera.kube.clock import either
 from tessera.kube.object_files import called
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import STALE
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.operator import MigManagerConfig
 
 _PACE: Final = 0.5  # seconds between two pictures: people do not read faster

@@ -10,9 +10,9 @@ from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import warn
 from tessera.cli.mig.applying import ApplyOptions, apply_changes, apply_plan
 from tessera.cli.mig.sources import cards_option, product_option, read_text
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.geometry import Product
 from tessera.kube.object_files import naming
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.plans import read_plan
 from tessera.rollout.change import Wanted, WhenInUse

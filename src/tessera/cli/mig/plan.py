@@ -29,6 +29,7 @@ from tessera.cli.mig.plan_output import (
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.profile import MigProfile
@@ -45,7 +46,6 @@ from tessera.kube.object_files import called, objects_in
 from tessera.protocol import yaml
 from tessera.protocol.configuration.schema import shown
 from tessera.protocol.kubernetes.objects import moment
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.entries import counts_of, looks_like_counts, read_counts
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig, config_in

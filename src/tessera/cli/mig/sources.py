@@ -15,13 +15,13 @@ from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.kube.object_files import called, objects_in_documents, read_text_file
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, write_counts
 from tessera.protocol.mig.operator import MigManagerConfig

@@ -7,11 +7,11 @@ from typing import Generic
 import msgspec
 
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, naming
 from tessera.kube.watch.table import T, Table, TableEntry
 from tessera.protocol.kubernetes.objects import UndecodedObject, decode_any
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.kubernetes.workloads import title_of
 
 

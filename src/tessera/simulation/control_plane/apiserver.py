@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.serving.address import Address
 from tessera.serving.http_messages import Limits, Request, Response, Stream
 from tessera.serving.http_server import Server

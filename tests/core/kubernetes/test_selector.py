@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
+from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 
 LABELS = {"pool": "a", "zone": "x", "nvidia.com/gpu.count": "8", "empty": ""}
 
