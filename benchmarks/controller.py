@@ -59,8 +59,8 @@ _PATIENCE: Final = 1_800.0  # seconds: a look may take minutes on a busy machine
 _COMMAND: Final = """
 import contextlib
 with contextlib.suppress(ImportError):
-    import tessera.controller.beside as beside
-    beside._LONGEST = 3600.0
+    import tessera.controller.reconciler as reconciler
+    reconciler._LONGEST_WORK = 3600.0
 from tessera.cli import main
 main()
 """

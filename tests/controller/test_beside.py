@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tessera.controller import beside
-from tessera.controller.beside import Beside, TooLong
+from tessera.controller import reconciler
+from tessera.controller.reconciler import Beside, TooLong
 
 
 def test_the_loop_goes_on_meanwhile():
@@ -70,8 +70,8 @@ def test_a_caller_that_is_cancelled():
 
 def test_work_that_does_not_end(monkeypatch):
     """It is given up, and nothing else is begun as long as its thread runs."""
-    monkeypatch.setattr(beside, "_LONGEST", 0.01)
-    monkeypatch.setattr(beside, "_EARLIER", 0.01)
+    monkeypatch.setattr(reconciler, "_LONGEST_WORK", 0.01)
+    monkeypatch.setattr(reconciler, "_EARLIER", 0.01)
 
     async def main():
         one, gate = Beside(), threading.Event()
@@ -80,7 +80,7 @@ def test_work_that_does_not_end(monkeypatch):
         with pytest.raises(TooLong):
             await one.do(lambda: None)
         gate.set()
-        monkeypatch.setattr(beside, "_EARLIER", 10)
+        monkeypatch.setattr(reconciler, "_EARLIER", 10)
         assert await one.do(lambda: 1) == 1
 
     asyncio.run(main())

@@ -5,9 +5,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from tessera.controller.failures import ReconcilerFailures, of_the_server, words
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.reconciler import ReconcilerFailures, of_the_server, words
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError, BadResponse, Unreachable
 from tests.kube.clock import FakeClock

@@ -7,13 +7,17 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from tessera.controller.failures import ReconcilerFailures, of_the_server, words
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
 from tessera.controller.layouts.plan import SeenNode, kept_by, skipped
 from tessera.controller.layouts.state import LayoutState
-from tessera.controller.reconciler import ReconcilerParts
-from tessera.controller.server_time import ServerTime
+from tessera.controller.reconciler import (
+    ReconcilerFailures,
+    ReconcilerParts,
+    ServerTime,
+    of_the_server,
+    words,
+)
 from tessera.core.autopilot.values import Recut
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import ApiError

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 from msgspec import to_builtins
 
-from tessera.controller.failures import of_the_server
 from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.decisions import changed_rows
 from tessera.controller.layouts.auto.demand import SOONEST
@@ -23,8 +22,7 @@ from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan
 from tessera.controller.layouts.state import MIG_LAYOUTS, NOT_YET, LayoutState
 from tessera.controller.layouts.status import Pace, news, status_of
-from tessera.controller.reconciler import Reconciler, ReconcilerParts
-from tessera.controller.server_time import ServerTime
+from tessera.controller.reconciler import Reconciler, ReconcilerParts, ServerTime, of_the_server
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from tessera.controller.failures import words
 from tessera.controller.layouts.auto.memory import stored_cuts
 from tessera.controller.layouts.plan import SeenNode, owners
+from tessera.controller.reconciler import words
 from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Recut, Want
 from tessera.core.kubernetes.resources import WHOLE_GPU

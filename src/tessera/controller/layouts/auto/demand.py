@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tessera.controller.beside import Beside, TooLong
 from tessera.controller.layouts.auto.autopilot import closed, coming
 from tessera.controller.layouts.plan import SeenNode
+from tessera.controller.reconciler import Beside, TooLong
 from tessera.inventory.demand_memory import NodeMemory
 from tessera.inventory.inventory import FollowedInventory
 from tessera.inventory.wants import Situation, situation, wanting_inventory

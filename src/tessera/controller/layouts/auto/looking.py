@@ -5,15 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from tessera.controller.beside import Beside
-from tessera.controller.failures import ReconcilerFailures
 from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.deciding import Look, Undecided
 from tessera.controller.layouts.auto.demand import DemandFollower
 from tessera.controller.layouts.auto.memory import is_readable
 from tessera.controller.layouts.state import LayoutState
-from tessera.controller.reconciler import ReconcilerParts
-from tessera.controller.server_time import ServerTime
+from tessera.controller.reconciler import Beside, ReconcilerFailures, ReconcilerParts, ServerTime
 from tessera.core.errors import InvalidInput
 from tessera.kube.failures import Once
 from tessera.protocol.mig.miglayout import MigLayout
