@@ -28,7 +28,7 @@ from benchmarks.corpus.serving import WATCHES, ServedCluster, served
 from benchmarks.processes import FOLDER, SERVER_CORE, Running, Unavailable, on_core
 from benchmarks.results import TESSERA, Results, in_turns
 from benchmarks.stage import Stage, free_port
-from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.options import ClusterChoice
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL

@@ -20,7 +20,7 @@ from typing import Final
 from benchmarks.tool_cases import Case
 from tessera.cli.admit_explanation import explainer
 from tessera.cli.app import run
-from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.options import ClusterChoice
 from tessera.controller.claims.plan import plan
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.state import ClaimState, FollowedPod, PodsClaim, Template

@@ -11,8 +11,7 @@ from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Dra, FallbackPolicy, Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
-from tessera.core.kubernetes.edits import DropAmount, Edit, SetAmount, SetAnnotation
-from tessera.core.kubernetes.pod import Container, Pod, needs
+from tessera.core.kubernetes.pod import Container, DropAmount, Edit, Pod, SetAmount, SetAnnotation, needs
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.requests import alternatives
 

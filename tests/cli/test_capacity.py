@@ -13,7 +13,7 @@ import pytest
 
 from tessera.cli.capacity.command import ChangedLines, Documents, Picture
 from tessera.cli.capacity.forms import document, in_order_of
-from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.options import ClusterChoice
 from tessera.cli.common.output import Output
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu

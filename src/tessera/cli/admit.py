@@ -13,8 +13,7 @@ from typing import Any, Final
 import click
 
 from tessera.cli.admit_explanation import explain
-from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options, policy_options
-from tessera.cli.common.options import option
+from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, cluster_options, option, policy_options
 from tessera.cli.common.output import Output, Style, echo, output_option, print_document, table, warn
 from tessera.cli.common.reading import warn_of_classes
 from tessera.core.admission.explanation import asked

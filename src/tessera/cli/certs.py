@@ -10,8 +10,7 @@ import click
 
 from tessera import __version__
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import Listen, log_options, option, together
+from tessera.cli.common.options import ClusterChoice, Listen, cluster_options, log_options, option, together
 from tessera.cli.common.output import Output, echo, headed, no_headers_option, output_option, print_document
 from tessera.core.errors import InvalidInput, TesseraError, of_system
 from tessera.kube.rest.client import Client

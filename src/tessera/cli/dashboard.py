@@ -6,8 +6,14 @@ from contextlib import nullcontext
 import click
 
 from tessera.cli.admit_explanation import explainer
-from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options, policy_options
-from tessera.cli.common.options import Listen, env_option
+from tessera.cli.common.options import (
+    NO_CLUSTER,
+    ClusterChoice,
+    Listen,
+    cluster_options,
+    env_option,
+    policy_options,
+)
 from tessera.cli.common.output import echo
 from tessera.cli.common.reading import files_option
 from tessera.cli.why import explained

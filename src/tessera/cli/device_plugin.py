@@ -4,9 +4,8 @@ import logging
 
 import click
 
-from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice
 from tessera.cli.common.node import NodeChoice, node_options
-from tessera.cli.common.options import env_option, option
+from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, env_option, option
 from tessera.cli.common.output import echo, table
 from tessera.kube.access.cluster import Cluster
 from tessera.kube.access.kubeconfig import SERVICE_ACCOUNT

@@ -8,8 +8,7 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import Duration, gathered, option
+from tessera.cli.common.options import ClusterChoice, Duration, cluster_options, gathered, option
 from tessera.cli.common.output import Output, Style, output_option, warn
 from tessera.core.errors import InvalidInput, of_system
 from tessera.core.text import number_of

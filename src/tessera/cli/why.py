@@ -10,8 +10,7 @@ import click
 import msgspec
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options, policy_options
-from tessera.cli.common.options import option
+from tessera.cli.common.options import ClusterChoice, cluster_options, option, policy_options
 from tessera.cli.common.output import Output, Style, block, headed, output_option, table
 from tessera.core.text import age, counts_in_words, first_of, number_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose

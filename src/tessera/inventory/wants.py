@@ -14,9 +14,8 @@ from tessera.core.autopilot.values import CardSupply, Kind, Want
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.waiting import DemandGroup, WaitingGroups
 from tessera.core.text import number_of
-from tessera.inventory.demand_memory import NodeMemory
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import Pending
+from tessera.inventory.pending import NodeMemory, Pending
 from tessera.protocol.kubernetes.objects import moment, seconds
 from tessera.protocol.mig.nodes import GpuNode
 

@@ -18,8 +18,7 @@ from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, 
 from tessera.core.admission.policy import Mode, Policy, mode_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.edits import Edit
-from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.pod import Edit, Pod
 from tessera.core.requests import record
 from tessera.core.requests.record import Mark, mark_of
 from tessera.core.values import value

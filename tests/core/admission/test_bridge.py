@@ -9,9 +9,15 @@ from tessera.core.admission import decision as decisions
 from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
-from tessera.core.kubernetes.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
 from tessera.core.kubernetes.node import Namespace, Node
-from tessera.core.kubernetes.pod import Container
+from tessera.core.kubernetes.pod import (
+    ClaimRequest,
+    Container,
+    DropAmount,
+    SetAnnotation,
+    SetClaims,
+    SetPodClaims,
+)
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import short

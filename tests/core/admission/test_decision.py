@@ -6,9 +6,8 @@ import pytest
 
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Allowed, Denied, Patched
-from tessera.core.kubernetes.edits import DropAmount, SetAmount, SetAnnotation
 from tessera.core.kubernetes.node import Namespace
-from tessera.core.kubernetes.pod import Container
+from tessera.core.kubernetes.pod import Container, DropAmount, SetAmount, SetAnnotation
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
 from tessera.core.requests.record import asked_text, renamed

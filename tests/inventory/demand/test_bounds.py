@@ -8,7 +8,7 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.waiting import DemandGroup
-from tessera.inventory.demand_memory import NodeMemory
+from tessera.inventory.pending import NodeMemory
 from tessera.inventory.wants import (
     MOST_GROUPS,
     MOST_OF_A_NAMESPACE,

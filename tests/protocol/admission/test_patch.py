@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.kubernetes.edits import SetAmount
+from tessera.core.kubernetes.pod import SetAmount
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.admission.patch import PatchDoesNotApply, apply, build, escape
 

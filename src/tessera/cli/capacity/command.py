@@ -14,8 +14,7 @@ import click
 
 from tessera.cli.capacity.forms import AMOUNTS, FIELDS, Row, document, draw, drawn, in_order_of, tables
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
-from tessera.cli.common.options import option, selector_option
+from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, cluster_options, option, selector_option
 from tessera.cli.common.output import (
     Output,
     Style,

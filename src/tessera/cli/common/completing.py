@@ -117,7 +117,7 @@ def _in_cluster(ctx: click.Context, path: str, incomplete: str) -> _Items:
 
     import msgspec
 
-    from tessera.cli.common.cluster import ClusterChoice
+    from tessera.cli.common.options import ClusterChoice
     from tessera.kube.errors import NOT_JSON
 
     given = {name: ctx.params.get(name) for name in ("kubeconfig", "context", "user")}

@@ -15,8 +15,15 @@ from typing import Any, Final
 
 import click
 
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import Listen, env_option, gathered, log_options, read_parsed
+from tessera.cli.common.options import (
+    ClusterChoice,
+    Listen,
+    cluster_options,
+    env_option,
+    gathered,
+    log_options,
+    read_parsed,
+)
 from tessera.core.devices.device import Device
 from tessera.node.assembly import Settings, node_sources
 from tessera.node.metrics import NodeMetrics

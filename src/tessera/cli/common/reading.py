@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tessera.cli.common.cluster import ClusterChoice
-from tessera.cli.common.options import option
+from tessera.cli.common.options import ClusterChoice, option
 from tessera.cli.common.output import warn
 from tessera.inventory.inventory import Inventory
 from tessera.kube.object_files import called, read_text_file

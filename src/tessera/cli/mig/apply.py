@@ -5,8 +5,7 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import Duration, option, selector_option
+from tessera.cli.common.options import ClusterChoice, Duration, cluster_options, option, selector_option
 from tessera.cli.common.output import warn
 from tessera.cli.mig.applying import ApplyOptions, apply_changes, apply_plan
 from tessera.cli.mig.sources import cards_option, product_option, read_text

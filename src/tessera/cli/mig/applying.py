@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.options import ClusterChoice
 from tessera.cli.common.output import Style, echo, warn, whoever_reads
 from tessera.core.kubernetes.resources import short
 from tessera.core.planning.changes import NodeChange

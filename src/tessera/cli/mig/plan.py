@@ -13,8 +13,14 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
-from tessera.cli.common.options import Duration, option, selector_option
+from tessera.cli.common.options import (
+    NO_CLUSTER,
+    ClusterChoice,
+    Duration,
+    cluster_options,
+    option,
+    selector_option,
+)
 from tessera.cli.common.output import Output, echo, output_option, warn, whoever_reads
 from tessera.cli.common.reading import files_option, read_inventory
 from tessera.cli.mig.applying import ApplyOptions, apply_plan

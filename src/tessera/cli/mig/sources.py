@@ -9,8 +9,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
-from tessera.cli.common.options import gathered, option, selector_option
+from tessera.cli.common.options import (
+    NO_CLUSTER,
+    ClusterChoice,
+    cluster_options,
+    gathered,
+    option,
+    selector_option,
+)
 from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL

@@ -14,8 +14,17 @@ from tessera.core.admission.fallback.candidates import Candidate, Step
 from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.view import ClusterView
-from tessera.core.kubernetes.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
-from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Amounts, Container, Pod
+from tessera.core.kubernetes.pod import (
+    DEFAULT_SCHEDULERS,
+    Amounts,
+    ClaimRequest,
+    Container,
+    ContainerList,
+    Edit,
+    Pod,
+    SetClaims,
+    SetPodClaims,
+)
 from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import (

@@ -28,9 +28,8 @@ from tessera.core.admission.policy import (
 )
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.edits import SetAnnotation, difference
 from tessera.core.kubernetes.node import is_other
-from tessera.core.kubernetes.pod import Pod, needs
+from tessera.core.kubernetes.pod import Pod, SetAnnotation, difference, needs
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
 from tessera.core.requests.asking import asked_profiles, bad_count, complete_limits, misspelt, why_untouched

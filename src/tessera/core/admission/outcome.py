@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from tessera.core.admission.injection import Refusal
-from tessera.core.kubernetes.edits import Edit, SetAnnotation
-from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.pod import Edit, Pod, SetAnnotation
 from tessera.core.text import cut_warning
 from tessera.core.values import value
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.edits import difference
+from tessera.core.kubernetes.pod import difference
 from tessera.core.requests import alternatives, record
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, DeviceRequest
 from tessera.core.requests.record import (

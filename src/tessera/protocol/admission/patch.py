@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any, Final, NotRequired, TypedDict
 
 from tessera.core.errors import TesseraError
-from tessera.core.kubernetes.edits import (
+from tessera.core.kubernetes.pod import (
     ContainerList,
     DropAmount,
     Edit,

@@ -8,8 +8,8 @@ from typing import Any, Final
 from tessera.controller.layouts.auto.autopilot import closed, coming
 from tessera.controller.layouts.plan import SeenNode
 from tessera.controller.reconciler import Beside, TooLong
-from tessera.inventory.demand_memory import NodeMemory
 from tessera.inventory.inventory import FollowedInventory
+from tessera.inventory.pending import NodeMemory
 from tessera.inventory.wants import Situation, situation, wanting_inventory
 from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
