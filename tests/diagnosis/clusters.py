@@ -6,7 +6,7 @@ from typing import Any
 from tessera.core.admission.policy import Policy
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.gather import Gatherer
-from tessera.diagnosis.targets import parse_target
+from tessera.diagnosis.reading import parse_target
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource, UsedPolicy

@@ -12,8 +12,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
 from tessera.diagnosis.admission import by_policy
 from tessera.diagnosis.evidence import Evidence
+from tessera.diagnosis.reading import NoSuchObject, parse_target
 from tessera.diagnosis.remedy import NodeOpened, PodsEnd
-from tessera.diagnosis.targets import NoSuchObject, parse_target
 from tessera.protocol.kubernetes.controllers import LONGEST_MESSAGE
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds

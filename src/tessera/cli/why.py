@@ -21,8 +21,8 @@ from tessera.diagnosis.layouts.layout_diagnosis import LayoutDiagnosis, diagnose
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import card_words, decided, decided_why, result_of, worth
 from tessera.diagnosis.nodes import counted
+from tessera.diagnosis.reading import MIG_LAYOUT, parse_target
 from tessera.diagnosis.remedy import Remedy
-from tessera.diagnosis.targets import MIG_LAYOUT, parse_target
 from tessera.diagnosis.waiting import Cause
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource

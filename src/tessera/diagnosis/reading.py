@@ -1,4 +1,7 @@
-"""Reading objects of a cluster: what may not be read is remembered as unseen, what cannot be understood as odd. Also whether parts of Tessera are at work."""
+"""What can be asked about in a cluster, as kubectl names it, and how objects are read for the answer.
+
+What may not be read is remembered as unseen, what cannot be understood as odd. Also whether parts of Tessera are at work.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,13 +9,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tessera.core.errors import InvalidInput
+from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.node import Node
 from tessera.inventory.presence import DRIVERS, Presence, controller_of, drivers_of, webhook_of
 from tessera.kube.clock import Clock
 from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.paths import CALLED, POD_KINDS, collection, path_of
 from tessera.kube.view.lease import CLAIMS, read_lease
 from tessera.kube.watch.listing import list_all, list_once, note_odd, note_unseen
 from tessera.kube.watch.table import RESOURCE_SLICES, Resource, Table
@@ -20,6 +23,39 @@ from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, SliceIn
 from tessera.protocol.kubernetes.pod import PodIn
+from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL
+
+POD: Final = "pod"
+MIG_LAYOUT: Final = KIND.lower()
+_CALLED: Final = {**CALLED, **dict.fromkeys((MIG_LAYOUT, PLURAL), MIG_LAYOUT)}
+KINDS: Final = tuple(sorted(_CALLED))  # for completion
+
+
+class NoSuchObject(TesseraError):
+    """There is nothing of that name."""
+
+
+def parse_target(text: str) -> tuple[str, str]:
+    """The kind and the name of `train`, `pod/train`, `deploy/web`, `miglayouts.tessera.dev/inference`, as kubectl names them."""
+    kind, slash, name = text.rpartition("/")
+    known = _known(kind) if slash else POD
+    if known is None or not name:
+        kinds = ", ".join(one.short[0] if one.short else kind for kind, one in POD_KINDS.items())
+        raise InvalidInput(f'"{text}" is no pod and no KIND/NAME; kinds are {kinds}, {MIG_LAYOUT}')
+    return known, name
+
+
+def _known(kind: str) -> str | None:
+    return _CALLED.get(kind.lower().partition(".")[0])
+
+
+def objects_of(kind: str, namespace: str) -> str:
+    """Where the objects are that a kind of target names, by any of its names; empty for a kind that is not known."""
+    known = _known(kind) or ""
+    if known == MIG_LAYOUT:
+        return path_of(API_VERSION, PLURAL)
+    return collection(known, namespace)
+
 
 T = TypeVar("T")
 

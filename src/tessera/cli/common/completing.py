@@ -97,7 +97,7 @@ namespaces: Final = listed("/api/v1/namespaces")
 
 def targets(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
     """Complete a pod, or a kind and then its name, of the namespace that the other options name."""
-    from tessera.diagnosis.targets import KINDS, objects_of
+    from tessera.diagnosis.reading import KINDS, objects_of
 
     kind, slash, name = incomplete.rpartition("/")
     namespace = ctx.params.get("namespace") or "default"

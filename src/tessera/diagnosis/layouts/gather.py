@@ -7,8 +7,7 @@ from typing import Final
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.text import first_of
 from tessera.diagnosis.layouts.status import cut
-from tessera.diagnosis.reading import Reader, read_controller
-from tessera.diagnosis.targets import NoSuchObject
+from tessera.diagnosis.reading import NoSuchObject, Reader, read_controller
 from tessera.inventory.presence import Presence
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError

@@ -10,7 +10,7 @@ from typing import Final
 from tessera.core.text import first_of
 from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.nodes import Lack
-from tessera.diagnosis.targets import KINDS
+from tessera.diagnosis.reading import KINDS
 from tessera.diagnosis.waiting import Cause, WaitReason
 from tessera.doctor.findings import MOST_ALIKE, Finding, Severity, not_applicable, problem, short
 from tessera.doctor.observations import FailedCreate, Observations
