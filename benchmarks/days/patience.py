@@ -15,7 +15,7 @@ from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import Shape
 from tessera.diagnosis.patience.history import History
-from tessera.diagnosis.patience.objects import Owner, PendingPod
+from tessera.diagnosis.patience.pending_pods import Owner, PendingPod
 from tessera.kube import clock
 from tessera.kube.watch.table import Key
 

@@ -25,7 +25,7 @@ from tessera.diagnosis.admission import (
 from tessera.diagnosis.devices import on_start
 from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, Target
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, request_of
-from tessera.diagnosis.patience.outlook import outlook
+from tessera.diagnosis.patience.pending_pods import outlook
 from tessera.diagnosis.remedies import Holder, by_layout, holders_of, on_nodes, unknown_layouts
 from tessera.diagnosis.remedy import Remedy, repaired
 from tessera.diagnosis.waiting import Cause, WaitingPods, WaitReason

@@ -29,7 +29,7 @@ from tessera.diagnosis.nodes import (
     groups_of,
 )
 from tessera.diagnosis.patience.history import History
-from tessera.diagnosis.patience.rules import Job
+from tessera.diagnosis.patience.pending_pods import Job
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.inventory.known import desired_layout
 from tessera.inventory.presence import Presences

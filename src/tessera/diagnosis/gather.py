@@ -26,7 +26,7 @@ from tessera.diagnosis.evidence import (
 )
 from tessera.diagnosis.nodes import request_of
 from tessera.diagnosis.patience.history import CONFIG_MAP, History
-from tessera.diagnosis.patience.rules import Job
+from tessera.diagnosis.patience.pending_pods import Job
 from tessera.diagnosis.reading import POD, NoSuchObject, Reader, read_controller, read_drivers, read_webhook
 from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock

@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 from tessera.core.admission.moves import Move
-from tessera.diagnosis.patience.objects import PendingPod
+from tessera.diagnosis.patience.pending_pods import PendingPod
 from tests.build import asking_pod
 
 NOW = 1_800_000_000.0

@@ -18,7 +18,7 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import BoundPod, usage_of
 from tessera.core.kubernetes.resources import short
 from tessera.diagnosis.patience.history import History
-from tessera.diagnosis.patience.objects import Owner, PendingPod
+from tessera.diagnosis.patience.pending_pods import Owner, PendingPod
 from tessera.kube.watch.table import Key
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tests.build import container, node, pod

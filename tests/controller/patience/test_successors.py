@@ -4,7 +4,7 @@ import pytest
 
 from tessera.controller.patience.successors import Successors
 from tessera.core.admission.moves import Move, Remade
-from tessera.diagnosis.patience.rules import left_by_doubt
+from tessera.diagnosis.patience.pending_pods import left_by_doubt
 from tests.controller.patience.objects import MIG_1G, MIG_2G, owned, pending
 
 MARK = {"annotations": {"gpu-webhook.k8s.io/decided-when": '{"main":{"nvidia.com/mig-1g.10gb":"1"}}'}}

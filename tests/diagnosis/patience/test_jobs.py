@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tessera.diagnosis.patience.rules import Job
+from tessera.diagnosis.patience.pending_pods import Job
 
 
 def rule(action, *conditions):

@@ -18,9 +18,7 @@ from tessera.core.kubernetes.resources import short
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.gather import seen_pod
 from tessera.diagnosis.patience.history import Doubt, History, Tries
-from tessera.diagnosis.patience.objects import PendingPod
-from tessera.diagnosis.patience.outlook import outlook
-from tessera.diagnosis.patience.rules import WORDS, Job
+from tessera.diagnosis.patience.pending_pods import WORDS, Job, PendingPod, outlook
 from tessera.inventory.presence import Presence, Presences
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tessera.protocol.kubernetes.controllers import EventIn
@@ -152,7 +150,7 @@ def test_words(one, more, lines):
 
 def test_every_reason_has_words():
     """Whatever a pod is left alone for, `why` can say it: the words are of reasons that the rules give, and of all of them."""
-    text = "".join((RULES / f"{name}.py").read_text() for name in ("objects", "rules"))
+    text = (RULES / "pending_pods.py").read_text().partition("def outlook")[0]
     assert all(text.count(f'"{reason}"') >= 2 for reason in WORDS)
     given = re.findall(
         r'^        "(\w+)": .*,', text.partition("reasons = {")[2].partition("}")[0], re.MULTILINE

@@ -14,8 +14,7 @@ from typing import Final, Protocol
 
 from tessera.core.admission.moves import Move
 from tessera.diagnosis.patience.history import History
-from tessera.diagnosis.patience.objects import PendingPod
-from tessera.diagnosis.patience.rules import left_by_owner
+from tessera.diagnosis.patience.pending_pods import PendingPod, left_by_owner
 from tessera.kube.watch.table import Key
 
 _MOST_DECISIONS: Final = 100  # in one plan; some 0.2 ms each

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tessera.diagnosis.patience.objects import PendingPod
+from tessera.diagnosis.patience.pending_pods import PendingPod
 from tessera.kube.watch.table import Key
 from tests.controller.patience.objects import MIG_2G, UNSCHEDULABLE, document, owned, pending
 
