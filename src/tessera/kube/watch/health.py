@@ -1,13 +1,11 @@
-"""How a reflector is doing: when silence is too long, and what helps when a list or a watch failed."""
+"""How a reflector is doing, and what helps when a list or a watch failed."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.rest.connection import BodyLines
 
 
 @dataclass(slots=True)
@@ -24,28 +22,6 @@ class Health:
     events: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     last_error: str = ""
-
-
-class SilenceGuard:
-    """Cuts a watch off when no line of it has come for too long."""
-
-    def __init__(self, lines: BodyLines, clock: Clock, limit: float) -> None:
-        self._lines = lines
-        self._clock = clock
-        self.limit = limit
-        self._last = clock.now()
-        self.silent = False
-
-    def reset(self, limit: float) -> None:
-        """A line came: from now on wait for `limit` seconds."""
-        self._last, self.limit = self._clock.now(), limit
-
-    async def run(self) -> None:
-        """Sleep until the limit is over; with every line there is more of it."""
-        while (left := self._last + self.limit - self._clock.now()) > 0:
-            await self._clock.sleep(left)
-        self.silent = True
-        self._lines.abort()
 
 
 class WatchFailed(KubeError):

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.health import Health, Next, SilenceGuard, WatchFailed, refuses_streamed_list, remedy
+from tessera.kube.watch.health import Health, Next, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.shared_entries import DecodedList, SharedEntries
 from tessera.kube.watch.table import Resource, TableEntry, WatchEvent, is_before, read_event
@@ -336,3 +337,25 @@ class Reflector:
             self.entries.lose()
             self._have("")
             _log.info("%s: assumed to be empty: %s", self.resource.name, error)
+
+
+class SilenceGuard:
+    """Cuts a watch off when no line of it has come for too long."""
+
+    def __init__(self, lines: "BodyLines", clock: Clock, limit: float) -> None:
+        self._lines = lines
+        self._clock = clock
+        self.limit = limit
+        self._last = clock.now()
+        self.silent = False
+
+    def reset(self, limit: float) -> None:
+        """A line came: from now on wait for `limit` seconds."""
+        self._last, self.limit = self._clock.now(), limit
+
+    async def run(self) -> None:
+        """Sleep until the limit is over; with every line there is more of it."""
+        while (left := self._last + self.limit - self._clock.now()) > 0:
+            await self._clock.sleep(left)
+        self.silent = True
+        self._lines.abort()
