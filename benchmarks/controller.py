@@ -29,8 +29,7 @@ from benchmarks.processes import FOLDER, SERVER_CORE, Running, Unavailable, on_c
 from benchmarks.results import TESSERA, Results, in_turns
 from benchmarks.stage import Stage, free_port
 from tessera.cli.common.options import ClusterChoice
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL
 from tessera.protocol.mig.nodes import IN_USE
 

@@ -27,8 +27,7 @@ from tessera.core.dra.slices import API_VERSION, DRIVER, pool_of
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import Slot
 from tessera.kube.access.cluster import Cluster, ServerAddress
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.node.assembly import Settings, node_sources
 from tessera.node.dra.slice_documents import Offer, offer, specs
 from tessera.node.metrics import DraMetrics

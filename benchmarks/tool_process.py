@@ -31,7 +31,7 @@ from tessera.dashboard.board import Board
 from tessera.dashboard.server import serve_dashboard
 from tessera.kube.event_recorder import Recorder
 from tessera.kube.object_files import objects_in
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import path_of
 from tessera.kube.view.live import LiveView
 from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.follow import Follower

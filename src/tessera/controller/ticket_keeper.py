@@ -10,8 +10,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKeys
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import CONFLICTS, Backoff, Once
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.view.ticket_keys import SECRET, TicketSecret, secret_path
 
 log = logging.getLogger(__name__)

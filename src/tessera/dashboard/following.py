@@ -12,8 +12,7 @@ from tessera.dashboard.observed import DashboardPod, read_node, read_pod
 from tessera.inventory.operator import MigManagerFiles, read_mig_manager
 from tessera.kube.errors import KubeError
 from tessera.kube.object_files import FileObject
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.file_feed import take_files
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.table import (

@@ -30,8 +30,7 @@ from tessera.diagnosis.patience.pending_pods import Job
 from tessera.diagnosis.reading import POD, NoSuchObject, Reader, read_controller, read_drivers, read_webhook
 from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import POD_KINDS, collection, path_of
+from tessera.kube.rest.client import POD_KINDS, Client, collection, path_of
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.table import (

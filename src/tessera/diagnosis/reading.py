@@ -14,8 +14,7 @@ from tessera.core.kubernetes.node import Node
 from tessera.inventory.presence import DRIVERS, Presence, controller_of, drivers_of, webhook_of
 from tessera.kube.clock import Clock
 from tessera.kube.errors import KubeError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import CALLED, POD_KINDS, collection, path_of
+from tessera.kube.rest.client import CALLED, POD_KINDS, Client, collection, path_of
 from tessera.kube.view.lease import CLAIMS, read_lease
 from tessera.kube.watch.listing import list_all, list_once, note_odd, note_unseen
 from tessera.kube.watch.table import RESOURCE_SLICES, Resource, Table

@@ -45,7 +45,7 @@ from tessera.diagnosis.remedy import (
 )
 from tessera.inventory.defragment import Defragmentation, make_room
 from tessera.inventory.pending import Pending
-from tessera.kube.rest.paths import is_name
+from tessera.kube.rest.client import is_name
 from tessera.protocol.kubernetes.objects import seconds
 from tessera.protocol.mig.documents import CONFIG_STATE, PARTED_CONFIG
 from tessera.protocol.mig.rollouts import RolloutRecord

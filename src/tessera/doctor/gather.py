@@ -34,8 +34,7 @@ from tessera.doctor.observations import (
 from tessera.inventory.presence import DRIVERS, Presences, drivers_of, webhook_of
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import collection, path_of
+from tessera.kube.rest.client import Client, collection, path_of
 from tessera.kube.view.lease import CONTROLLER, PATIENCE
 from tessera.kube.view.ticket_keys import TicketSecret, secret_path
 from tessera.kube.watch.table import FAILED_CREATES, RESOURCE_SLICES

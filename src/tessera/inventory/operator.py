@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import path_of
 from tessera.kube.watch.table import CONFIG_MAPS, Resource, Table, TableEntry
 from tessera.protocol.kubernetes.webhook import ConfigMap, decode_config_map
 from tessera.protocol.mig.operator import (

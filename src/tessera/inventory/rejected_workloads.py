@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from tessera.core.planning.demand import RejectedPods
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.paths import collection
+from tessera.kube.rest.client import collection
 from tessera.kube.watch.table import FAILED_CREATES, Resource, Table, TableEntry
 from tessera.protocol.kubernetes.controllers import (
     FAILED_CREATE,

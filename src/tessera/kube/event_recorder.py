@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import CONFLICTS, Once, Retries
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.objects import moment
 
 K = TypeVar("K", bound=Hashable)

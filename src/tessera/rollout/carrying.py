@@ -5,8 +5,7 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.client import Client, PatchType, evict
-from tessera.kube.rest.paths import is_name, path_of
+from tessera.kube.rest.client import Client, PatchType, evict, is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.rollouts import ROLLOUT, Phase, RolloutRecord

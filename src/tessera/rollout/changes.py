@@ -19,8 +19,7 @@ from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout
 from tessera.inventory.operator import read_mig_manager
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.table import NODES, Resource
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of

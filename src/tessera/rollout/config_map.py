@@ -11,8 +11,7 @@ from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.mig.layout import LayoutEntry
 from tessera.core.planning.configurations import OURS
 from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.table import NODES
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node

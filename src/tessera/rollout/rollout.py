@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import KubeError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.protocol.mig.rollouts import Owner, Result

@@ -5,8 +5,7 @@ from typing import Final
 
 from tessera.core.errors import TesseraError
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.client import Client, PatchType
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, PatchType, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.change import Change

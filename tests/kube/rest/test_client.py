@@ -8,8 +8,7 @@ import pytest
 
 from tessera.kube.access.cluster import Cluster, Credential, ServerAddress
 from tessera.kube.errors import ApiError, BadResponse, Unreachable, error_of
-from tessera.kube.rest.client import Client, PatchType
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, PatchType, path_of
 from tessera.serving.http_messages import HangUp
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tessera.kube.clock import SYSTEM_CLOCK
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.sources.node_link import NodeLink, Report, _read

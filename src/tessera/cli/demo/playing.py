@@ -17,7 +17,7 @@ from tessera.cli.why import explained
 from tessera.dashboard.board import Board
 from tessera.dashboard.reasons import asking
 from tessera.dashboard.server import HOST, serve_dashboard
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import path_of
 from tessera.kube.view.policy import KEY, PolicySource
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address

@@ -34,8 +34,7 @@ from tessera.kube.clock import Clock, first_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import About, Event, Recorder
 from tessera.kube.failures import Once, Retries
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.table import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, TableEntry, entry_by_key
 from tessera.protocol.dra.objects import template_spec

@@ -18,7 +18,7 @@ from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, A
 from tessera.core.requests.alternatives import read as read_alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with, written
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKeys, kept
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import path_of
 from tessera.kube.watch.table import Key, Resource, read_key
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import annotations_of

@@ -28,8 +28,7 @@ from tessera.kube.clock import first_of
 from tessera.kube.errors import ApiError
 from tessera.kube.event_recorder import About, Event
 from tessera.kube.failures import CONFLICTS, Retries
-from tessera.kube.rest.client import PatchType
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import PatchType, path_of
 from tessera.kube.view.lease import LAYOUTS
 from tessera.protocol.mig.miglayout import (
     API_VERSION,

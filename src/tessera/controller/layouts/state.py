@@ -11,7 +11,7 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import path_of
 from tessera.kube.watch.table import (
     NODES,
     RESOURCE_SLICES,

@@ -21,8 +21,7 @@ from tessera.diagnosis.patience.pending_pods import Job, PendingPod, left_by_aut
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import About, Event, Recorder
 from tessera.kube.failures import CONFLICTS, Once, Retries
-from tessera.kube.rest.client import Client, evict
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, evict, path_of
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.listing import read_list

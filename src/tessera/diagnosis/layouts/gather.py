@@ -11,8 +11,7 @@ from tessera.diagnosis.reading import NoSuchObject, Reader, read_controller
 from tessera.inventory.presence import Presence
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.view.lease import LAYOUTS
 from tessera.kube.watch.table import NODES, Resource, TableEntry
 from tessera.protocol.kubernetes import objects

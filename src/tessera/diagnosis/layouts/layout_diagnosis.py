@@ -18,7 +18,7 @@ from tessera.diagnosis.layouts.gather import LayoutEvidence
 from tessera.diagnosis.layouts.status import ShownRollout, cut, shown_autopilot, shown_rollouts, shown_status
 from tessera.diagnosis.layouts.words import about, counted, decided, unreadable, unseen_change
 from tessera.diagnosis.remedy import Remedy
-from tessera.kube.rest.paths import is_name
+from tessera.kube.rest.client import is_name
 from tessera.kube.view.lease import CONTROLLER
 from tessera.protocol.mig.miglayout import AutopilotStatus, LayoutStatus, MigLayout, RefusalRow
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Phase, RolloutRecord

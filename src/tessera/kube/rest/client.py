@@ -1,4 +1,4 @@
-"""Calls to an API server: one method per verb, bodies as bytes.
+"""Calls to an API server: where objects live in it, and one method per verb, bodies as bytes.
 
 Short calls share kept-alive connections; a watch has a connection of its own. What to do with the bytes is the
 caller's: a typed decoder that skips what is not needed is many times cheaper than object trees.
@@ -7,12 +7,13 @@ Evictions: the API server deletes a pod where its PodDisruptionBudget allows it.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import Final, Self, TypeVar
-from urllib.parse import urlencode
+from typing import Final, NamedTuple, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -20,7 +21,6 @@ from tessera.kube.access.cluster import Cluster, Credential
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
 from tessera.kube.errors import ApiError, Unreachable, error_of
 from tessera.kube.rest.connection import BodyLines, Connection, Dialer, proxy_headers
-from tessera.kube.rest.paths import path_of
 
 T = TypeVar("T")
 Query = Mapping[str, str | int | None]  # None: not given
@@ -305,3 +305,64 @@ async def evict(client: Client, namespace: str, name: str, preconditions: dict[s
             return False
         raise
     return True
+
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+
+
+def is_name(text: str) -> bool:
+    """Whether a node, or another object, can have this name: what people have edited may name anything, `..` too."""
+    return _NAME.fullmatch(text) is not None
+
+
+def path_of(
+    api_version: str,
+    plural: str,
+    *,
+    namespace: str | None = None,
+    name: str | None = None,
+    subresource: str | None = None,
+) -> str:
+    """The path of a collection, or of one object in it; every part is quoted, so a name stays a name."""
+    parts = ["", "api" if "/" not in api_version else "apis", *api_version.split("/")]
+    if namespace is not None:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(plural)
+    if name is not None:
+        parts.append(quote(name, safe=""))
+        if subresource is not None:
+            parts.append(subresource)
+    return "/".join(parts)
+
+
+class PodKind(NamedTuple):
+    """Pods, or what makes pods."""
+
+    kind: str  # as objects have it
+    version: str
+    plural: str
+    short: tuple[str, ...] = ()  # what else kubectl calls it
+
+
+_APPS: Final = "apps/v1"
+POD_KINDS: Final[Mapping[str, PodKind]] = {
+    one.kind.lower(): one
+    for one in (
+        PodKind("Pod", "v1", "pods", ("po",)),
+        PodKind("Deployment", _APPS, "deployments", ("deploy",)),
+        PodKind("ReplicaSet", _APPS, "replicasets", ("rs",)),
+        PodKind("StatefulSet", _APPS, "statefulsets", ("sts",)),
+        PodKind("DaemonSet", _APPS, "daemonsets", ("ds",)),
+        PodKind("ReplicationController", "v1", "replicationcontrollers", ("rc",)),
+        PodKind("Job", "batch/v1", "jobs"),
+    )
+}
+CALLED: Final = {name: kind for kind, one in POD_KINDS.items() for name in (kind, one.plural, *one.short)}
+
+
+def collection(kind: str, namespace: str, name: str | None = None) -> str:
+    """Where the objects of such a kind are, by any of its names, or one of them; empty for a kind that is not known."""
+    known = CALLED.get(kind.lower())
+    if known is None:
+        return ""
+    return path_of(POD_KINDS[known].version, POD_KINDS[known].plural, namespace=namespace, name=name)

@@ -13,8 +13,7 @@ from typing import Final
 
 from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.table import Resource, single_entry
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease

@@ -12,8 +12,7 @@ from typing import Final
 from tessera.core.admission.policy import Mode, Policy
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import Workload

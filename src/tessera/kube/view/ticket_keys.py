@@ -15,8 +15,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKey, TicketKeys, TicketMaker, hour_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.failures import Once
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.objects import decoder
 from tessera.protocol.kubernetes.webhook import Secret
 

@@ -16,7 +16,7 @@ import msgspec
 
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.errors import NOT_JSON, BadResponse, error_of
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import path_of
 from tessera.protocol.kubernetes.objects import decode_named, decoded_once
 
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"

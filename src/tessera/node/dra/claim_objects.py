@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from tessera.core.devices.device import Device
 from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.node.cdi import cdi_names
 from tessera.node.dra.prepared_claims import HeldDevice, PreparedClaim
 from tessera.node.dra.slice_documents import UNHEALTHY

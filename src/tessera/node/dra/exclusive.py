@@ -19,8 +19,7 @@ from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.node import Node
 from tessera.core.text import first_of
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.node.assembly import Settings
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
 from tessera.node.rpc import CallFailed, call

@@ -20,8 +20,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.kube.errors import NOT_JSON, ApiError
 from tessera.kube.failures import Backoff, Failures
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.table import Key, Resource, TableEntry
 from tessera.node.dra.exclusive import read_node

@@ -15,8 +15,7 @@ from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM
 from tessera.inventory.inventory import Inventory
 from tessera.kube.errors import ApiError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.table import Resource
 from tessera.protocol.kubernetes.dra import decode_claim

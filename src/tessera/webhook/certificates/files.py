@@ -15,8 +15,7 @@ from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.failures import Once
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.webhook import Secret
 from tessera.serving.metrics import Family
 from tessera.serving.reload import Followed

@@ -13,8 +13,7 @@ import msgspec
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import offset_in_words
 from tessera.kube.errors import ApiError, BadResponse
-from tessera.kube.rest.client import Client, PatchType
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, PatchType, path_of
 from tessera.protocol.kubernetes.webhook import Secret, WebhookConfiguration
 from tessera.webhook.certificates.rotation import RotationPolicy
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
+from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.objects import InvalidObject, decode_list
 from tessera.protocol.mig.nodes import BY_MIG_MANAGER
 
