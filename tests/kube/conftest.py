@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from tessera.kube.failures import Backoff
+from tessera.kube.clock import Backoff
 
 DEADLINE = 20.0  # seconds; a test that is waited for longer hangs
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from tessera.kube.failures import CONFLICTS, Backoff, Failures, Once, Retries
+from tessera.kube.clock import CONFLICTS, Backoff, Failures, Once, Retries
 from tests.kube.clock import FakeClock
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from tessera.core.errors import TesseraError
+from tessera.kube.clock import Once
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client, path_of
 from tessera.kube.view.lease import WatchedLease
 from tessera.protocol.kubernetes.lease import API_VERSION, Lease

@@ -19,10 +19,9 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.errors import TesseraError
-from tessera.kube.clock import Clock, offset_in_words
+from tessera.kube.clock import Backoff, Clock, Failures, Once, Retries, offset_in_words
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import Recorder
-from tessera.kube.failures import Backoff, Failures, Once, Retries
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.table import Table

@@ -8,8 +8,8 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKeys
+from tessera.kube.clock import CONFLICTS, Backoff, Once
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.failures import CONFLICTS, Backoff, Once
 from tessera.kube.rest.client import Client, path_of
 from tessera.kube.view.ticket_keys import SECRET, TicketSecret, secret_path
 

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from tessera.kube.clock import CONFLICTS, Once, Retries
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.objects import moment
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.failures import Once
+from tessera.kube.clock import Once
 
 log = logging.getLogger(__name__)
 

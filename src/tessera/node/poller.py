@@ -15,9 +15,8 @@ from typing import Final
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
-from tessera.kube.clock import either
+from tessera.kube.clock import Backoff, Failures, either
 from tessera.kube.errors import KubeError
-from tessera.kube.failures import Backoff, Failures
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.events import STATE_UNREADABLE, NodeEvents
 from tessera.node.metrics import NodeMetrics

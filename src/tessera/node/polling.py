@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.clock import Clock
+from tessera.kube.clock import CONFLICTS, Backoff, Clock
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.failures import CONFLICTS, Backoff
 
 TICK: Final = 1.0  # seconds between polls
 

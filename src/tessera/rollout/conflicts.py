@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from tessera.kube.failures import Retries
+from tessera.kube.clock import Retries
 
 MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare
 # Seconds, doubling. A try reads the object and writes it: five make ten requests in the first minute, and then it is one a minute at most

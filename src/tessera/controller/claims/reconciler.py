@@ -30,10 +30,9 @@ from tessera.core.dra.slices import API_VERSION
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded
-from tessera.kube.clock import Clock, first_of
+from tessera.kube.clock import Clock, Once, Retries, first_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import About, Event, Recorder
-from tessera.kube.failures import Once, Retries
 from tessera.kube.rest.client import Client, path_of
 from tessera.kube.view.lease import CLAIMS
 from tessera.kube.watch.table import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, TableEntry, entry_by_key

@@ -20,9 +20,9 @@ from tessera.controller.reconciler import (
 )
 from tessera.core.autopilot.values import Recut
 from tessera.inventory.dra import DraInventory
+from tessera.kube.clock import Once, Retries
 from tessera.kube.errors import ApiError
 from tessera.kube.event_recorder import About, Event
-from tessera.kube.failures import Once, Retries
 from tessera.kube.rest.client import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout, find_keepers

@@ -24,10 +24,9 @@ from tessera.controller.layouts.state import MIG_LAYOUTS, NOT_YET, LayoutState
 from tessera.controller.layouts.status import Pace, news, status_of
 from tessera.controller.reconciler import Reconciler, ReconcilerParts, ServerTime, of_the_server
 from tessera.inventory.operator import read_mig_manager
-from tessera.kube.clock import first_of
+from tessera.kube.clock import CONFLICTS, Retries, first_of
 from tessera.kube.errors import ApiError
 from tessera.kube.event_recorder import About, Event
-from tessera.kube.failures import CONFLICTS, Retries
 from tessera.kube.rest.client import PatchType, path_of
 from tessera.kube.view.lease import LAYOUTS
 from tessera.protocol.mig.miglayout import (

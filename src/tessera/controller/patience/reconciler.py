@@ -18,9 +18,9 @@ from tessera.core.admission.view.pods import BoundPod
 from tessera.core.text import age
 from tessera.diagnosis.patience.history import CONFIG_MAP, History
 from tessera.diagnosis.patience.pending_pods import Job, PendingPod, left_by_autoscaler
+from tessera.kube.clock import CONFLICTS, Once, Retries
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import About, Event, Recorder
-from tessera.kube.failures import CONFLICTS, Once, Retries
 from tessera.kube.rest.client import Client, evict, path_of
 from tessera.kube.view.lease import PATIENCE
 from tessera.kube.view.live import LiveView

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import ANYWHERE, DeviceClass, Slice, Spots
-from tessera.kube.failures import Once
+from tessera.kube.clock import Once
 from tessera.kube.watch.table import DEVICE_CLASSES, RESOURCE_SLICES, Key, Resource, TableEntry
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors

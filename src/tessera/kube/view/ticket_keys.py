@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKey, TicketKeys, TicketMaker, hour_of
+from tessera.kube.clock import Once
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.objects import decoder
 from tessera.protocol.kubernetes.webhook import Secret

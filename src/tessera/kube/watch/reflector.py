@@ -13,9 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from tessera.kube.clock import Clock
+from tessera.kube.clock import Backoff, Clock
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.failures import Backoff
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.health import Health, Next, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.listing import PAGE, read_list

@@ -28,7 +28,7 @@ from typing import Final
 import grpc
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.failures import Once
+from tessera.kube.clock import Once
 from tessera.kube.files import signature_of
 from tessera.node.files import Saved
 from tessera.node.rpc import CallFailed, call

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tessera.core.errors import TesseraError
-from tessera.kube.failures import Retries
+from tessera.kube.clock import Retries
 from tessera.kube.files import Signature, signature_of
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX

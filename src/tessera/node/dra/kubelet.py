@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import TesseraError
-from tessera.kube.failures import Failures
+from tessera.kube.clock import Failures
 from tessera.kube.files import Signature, signature_of
 from tessera.node.dra.preparing import TIMEOUT, Claims
 from tessera.node.metrics import DraMetrics

@@ -18,8 +18,8 @@ import msgspec
 from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.kube.clock import Backoff, Failures
 from tessera.kube.errors import NOT_JSON, ApiError
-from tessera.kube.failures import Backoff, Failures
 from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.table import Key, Resource, TableEntry

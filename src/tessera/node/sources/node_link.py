@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place
-from tessera.kube.failures import Backoff
+from tessera.kube.clock import Backoff
 from tessera.kube.rest.client import Client, path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.table import NODES, single_entry

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from tessera.core.errors import TesseraError
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.clock import SYSTEM_CLOCK, Clock, Once
 from tessera.kube.errors import ApiError
-from tessera.kube.failures import Once
 from tessera.kube.rest.client import Client, path_of
 from tessera.protocol.kubernetes.webhook import Secret
 from tessera.serving.metrics import Family

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from tessera.core.errors import TesseraError
-from tessera.kube.clock import SYSTEM_CLOCK, Clock, offset_between
-from tessera.kube.failures import CONFLICTS, Backoff, Once, Retries
+from tessera.kube.clock import CONFLICTS, SYSTEM_CLOCK, Backoff, Clock, Once, Retries, offset_between
 from tessera.protocol.authority_secret import set_aside
 from tessera.serving.logs import Log
 from tessera.serving.metrics import Family, gauge, labelled

@@ -12,7 +12,7 @@ from tessera.controller.layouts.auto.memory import is_readable
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.reconciler import Beside, ReconcilerFailures, ReconcilerParts, ServerTime
 from tessera.core.errors import InvalidInput
-from tessera.kube.failures import Once
+from tessera.kube.clock import Once
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.operator import MigManagerConfig
 

@@ -11,8 +11,7 @@ from math import inf
 from typing import Final
 
 from tessera.core.mig.cutting import Cut
-from tessera.kube.clock import either
-from tessera.kube.failures import Backoff
+from tessera.kube.clock import Backoff, either
 from tessera.node.sources.cutting.card import Busy, Done, Failed, Order, Outcome, ResetNeeded, cut
 from tessera.node.sources.cutting.journal import Journal, Lock
 from tessera.node.sources.cutting.port import DriverRefused, GpuDriver
