@@ -9,9 +9,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.core.devices.device import Card, Device, DeviceType, Place, Span
+from tessera.core.devices.device import Card, Device, DeviceType, Place, Span, Transition
 from tessera.core.devices.preference import blocks_of
-from tessera.core.devices.transition import Transition
 from tessera.core.mig.cutting import Cut
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy

@@ -15,8 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import RECALL, Transition
+from tessera.core.devices.device import RECALL, Device, Transition
 from tessera.core.mig.cutting import Cut, steps
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
