@@ -25,7 +25,7 @@ from benchmarks.dra import kubeconfig
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, Running, Unavailable, on_core
 from benchmarks.results import TESSERA, Results
 from benchmarks.stage import Stage
-from tessera.core.devices.transition import ON_THE_WAY
+from tessera.core.devices.device import ON_THE_WAY
 from tessera.node.sources.nvml_card import read_card
 from tessera.node.sources.nvml_library import NvmlLibrary
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -61,7 +61,7 @@ _CONFIGS: Final = {
     SIMULATED: f"simulated: {{product: H200, cards: {_CARDS}, layout: '1g.18gb=7'}}",
 }
 # The plugin, and the same without the wait between withdrawing slices and removing them
-_COMMAND: Final = "import tessera.core.devices.transition as t; {}from tessera.cli import main; main()"
+_COMMAND: Final = "import tessera.core.devices.device as t; {}from tessera.cli import main; main()"
 _LOOKS: Final = 100
 _PATIENCE: Final = 60.0  # seconds
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Handover, Place, Span
-from tessera.core.devices.transition import Transition
+from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Handover, Place, Span, Transition
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.metrics import Metrics

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import Transition
+from tessera.core.devices.device import Device, Transition
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import Metrics

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import transition
+from tessera.core.devices.device import Device, transition
 from tessera.node.state import rebuilt, unknown
 from tests.node.running import GPU, mock_devices, slices
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import Transition
+from tessera.core.devices.device import Device, Transition
 from tessera.kube.rest.client import Client
 from tessera.node.metrics import NodeMetrics
 from tessera.node.polling import TICK, NotPublished

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import Transition
+from tessera.core.devices.device import Device, Transition
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import Backoff, Failures, either
 from tessera.kube.errors import KubeError

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.devices.device import Card, Device, Place, Span
-from tessera.core.devices.transition import Transition, transition
+from tessera.core.devices.device import Card, Device, Place, Span, Transition, transition
 
 
 def slices(*places: tuple[int, int, int]) -> tuple[Device, ...]:

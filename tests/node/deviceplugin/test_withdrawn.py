@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import ON_THE_WAY, RECALL
+from tessera.core.devices.device import ON_THE_WAY, RECALL, Device
 from tessera.node.deviceplugin.withdrawn import Withdrawn
 from tessera.protocol.kubelet import checkpoint
 from tests.node.deviceplugin.test_allocations import Clock

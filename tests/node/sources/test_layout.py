@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.core.devices.transition import Transition, transition
+from tessera.core.devices.device import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import Strategy

@@ -12,9 +12,8 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from tessera.core.devices.device import Device, DeviceSet, by_resource
+from tessera.core.devices.device import Device, DeviceSet, Transition, by_resource, transition
 from tessera.core.devices.held import published
-from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.planning.fragmentation import rooms
 from tessera.core.text import first_of

@@ -25,8 +25,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import ON_THE_WAY, RECALL
+from tessera.core.devices.device import ON_THE_WAY, RECALL, Device
 from tessera.core.errors import InvalidInput
 from tessera.node.state import Key
 from tessera.protocol.kubelet import checkpoint

@@ -12,8 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import Transition, transition
+from tessera.core.devices.device import Device, Transition, transition
 from tessera.core.dra.slices import DRIVER, pool_of
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.mig.geometry import Product

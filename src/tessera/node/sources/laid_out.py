@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import Transition
+from tessera.core.devices.device import Device, Transition
 from tessera.core.errors import InvalidInput
 from tessera.core.planning.fragmentation import CardUse
 from tessera.kube.rest.client import Client

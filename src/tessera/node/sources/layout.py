@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from tessera.core.devices.transition import Transition
+from tessera.core.devices.device import Transition
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from tessera.core.devices.device import Card, Device, DeviceType, Edits, Model, Mount, Place, Span
+from tessera.core.devices.device import Card, Device, DeviceType, Edits, Model, Mount, Place, Span, Transition
 from tessera.core.devices.preference import blocks_of
-from tessera.core.devices.transition import Transition
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place

@@ -14,7 +14,7 @@ from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings, node_sources
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.metrics import Metrics
-from tessera.node.sources.cutting.neighbours import Neighbours
+from tessera.node.sources.cutting.real_cards import Neighbours
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.documents import RUNAI_CONFIG

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tessera.core.devices.device import Device
-from tessera.core.devices.transition import Transition, transition
+from tessera.core.devices.device import Device, Transition, transition
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Strategy
 from tessera.node.metrics import Metrics

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.core.devices.device import by_resource
-from tessera.core.devices.transition import transition
+from tessera.core.devices.device import by_resource, transition
 from tessera.core.errors import InvalidInput
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
