@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import uvloop
 
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.kube.access.kubeconfig import find_cluster
 from tessera.kube.rest.client import Client
 from tessera.kube.view.live import LiveView

@@ -9,7 +9,7 @@ from e2e.cluster import Client, pods_path
 from e2e.cluster.api import Object
 from e2e.layouts import CARDS, LABELS, NODES, StandInCutter, mig_layout
 from e2e.stand_in_plugin import layout_of
-from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.resources import WHOLE_GPU
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.rollouts import ROLLOUT
 

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
 from tessera.core.mig.geometry import Product
+from tessera.core.resources import WHOLE_GPU, is_whole_or_mig
 from tessera.protocol.mig import documents as mig
 
 Document = dict[str, Any]

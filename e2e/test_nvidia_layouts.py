@@ -14,11 +14,11 @@ from e2e.cluster import program
 from e2e.nvidia import Driver
 from e2e.nvidia.listed import discovered, offered
 from e2e.nvidia.machine import Machine
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.known import KnownLayout
 from tessera.core.mig.placement import Wish, place
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.kube.object_files import objects_in_documents
 

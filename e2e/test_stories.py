@@ -21,9 +21,9 @@ from e2e.cluster.api import Object
 from e2e.command import Running, node_options
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.policy import DRA_ANNOTATION
-from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.layout import resolve
 from tessera.core.requests.alternatives import GENERAL_CLASS
+from tessera.core.resources import is_whole_or_mig
 from tessera.kube.access.kubeconfig import find_cluster
 from tessera.kube.rest import client as kube
 from tessera.node.dra.slice_documents import Offer, offer, specs

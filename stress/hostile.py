@@ -24,9 +24,9 @@ from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.core.requests.alternatives import own_expression
+from tessera.core.resources import is_any_gpu
 from tessera.protocol.admission import review
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.logs import Log

@@ -19,11 +19,11 @@ from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import requested
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests import alternatives
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression
+from tessera.core.resources import is_whole_or_mig
 from tessera.protocol.admission import patch
 from tessera.protocol.admission import review as reviews
 from tessera.webhook.endpoint import Admission

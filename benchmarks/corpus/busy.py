@@ -15,9 +15,8 @@ from benchmarks.corpus import varied
 from benchmarks.corpus.documents import Document, encoded
 from benchmarks.corpus.varied import CARDS, PODS, object_named
 from tessera.core.dra.slices import API_VERSION
-from tessera.core.kubernetes.resources import WHOLE_GPU
-from tessera.core.mig.profile import MIG_PREFIX
 from tessera.core.requests.alternatives import template_name
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU
 from tessera.protocol.mig.nodes import IN_USE, MAPPING, encode_in_use, encode_mapping, mapping_of
 
 NAMESPACE: Final = "gpu-webhook"  # of the webhook and the controller

@@ -12,8 +12,8 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
+from tessera.core.resources import is_any_gpu
 from tessera.kube.view.live import read_node
 
 NODES: Final = 5000

@@ -17,7 +17,7 @@ from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, entries_of
 from tessera.core.mig.placement import Wish
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
     GENERAL_CLASS,
@@ -25,6 +25,7 @@ from tessera.core.requests.alternatives import (
     template_name,
 )
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
+from tessera.core.resources import MIG_PREFIX
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 from tessera.protocol.mig.operator import CONFIG_KEY, DEFAULT_CONFIG

@@ -15,8 +15,9 @@ from benchmarks.corpus.documents import Document, encoded
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, NodeLayout, entries_of
 from tessera.core.mig.placement import Instance, Wish, place
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import CardToCut
+from tessera.core.resources import MIG_PREFIX
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 

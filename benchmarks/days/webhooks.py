@@ -12,8 +12,8 @@ from tessera.core.admission.policy import Dra, FallbackPolicy, Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.pod import Container, DropAmount, Edit, Pod, SetAmount, SetAnnotation, needs
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.requests import alternatives
+from tessera.core.resources import is_any_gpu
 
 Offered = Iterable[tuple[str, Mapping[str, int]]]
 BRIDGE: Final = Policy(FallbackPolicy(dra=Dra.FIRST_AVAILABLE))

@@ -16,7 +16,7 @@ from tessera.cli.capacity.forms import document, in_order_of
 from tessera.cli.common.options import ClusterChoice
 from tessera.cli.common.output import Output
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import FollowedInventory, Inventory
 from tessera.inventory.report import report_of
 from tessera.kube.access.cluster import Cluster, ServerAddress

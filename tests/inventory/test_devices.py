@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.geometry import product_named
+from tessera.core.resources import is_any_gpu, is_extended
 from tessera.inventory.inventory import held_by
 from tessera.inventory.layouts import placed_devices
 from tessera.protocol.kubernetes.nodes import decode_node

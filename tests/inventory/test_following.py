@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import LabelSelector
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory, following
 from tessera.inventory.report import report_of
 from tessera.kube.rest.client import Client

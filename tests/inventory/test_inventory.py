@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import LabelSelector
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client

@@ -2,8 +2,8 @@
 
 from contextlib import asynccontextmanager
 
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.known import KnownLayout, LayoutSource
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory, following
 from tessera.kube.rest.client import Client
 from tessera.serving.http_messages import Response

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.report import amount, pod_state, report_of, state_of
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tests.build import GPU, MIG

@@ -7,9 +7,9 @@ not succeeded before.
 
 from typing import Any
 
-from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import NodeLayout, resolve
+from tessera.core.resources import is_whole_or_mig
 from tessera.protocol.mig import documents as mig
 from tessera.simulation.control_plane.kinds import CONFIG_MAPS, NODES
 from tests.build import encode_amounts

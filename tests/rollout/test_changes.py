@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import product_named
+from tessera.core.resources import is_any_gpu
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig import documents as mig

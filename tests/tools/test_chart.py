@@ -13,8 +13,7 @@ from tools.chart import CHART, DEPLOY, SCHEMA, schema
 
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.kubernetes.resources import WHOLE_GPU
-from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU
 from tessera.doctor.examination import CHECKS
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config

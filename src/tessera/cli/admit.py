@@ -22,8 +22,8 @@ from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import ENDED, Pod
-from tessera.core.kubernetes.resources import short
 from tessera.core.requests.asking import asked_profiles
+from tessera.core.resources import short
 from tessera.core.text import first_of, number_of
 from tessera.kube.object_files import (
     FileObject,

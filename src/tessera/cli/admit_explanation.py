@@ -12,7 +12,7 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, Offer
-from tessera.core.kubernetes.resources import short
+from tessera.core.resources import short
 from tessera.core.text import first_of, number_of
 from tessera.kube.view.policy import UsedPolicy
 from tessera.protocol import yaml

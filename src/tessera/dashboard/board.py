@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.admission.fallback.found import wanted_in
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.resources import is_whole_or_mig
 from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of
 from tessera.dashboard.layouts_part import layouts_part, rollouts_part
 from tessera.dashboard.mosaics import mosaic_of

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Final
 
 from tessera.core.devices.capacity import PodUse, in_order
-from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.requests.record import asked_first
+from tessera.core.resources import is_whole_or_mig
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.totals import short_name
 from tessera.protocol.kubernetes.controllers import decode_event, denial_in

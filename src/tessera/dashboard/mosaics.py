@@ -18,12 +18,12 @@ from tessera.core.devices.capacity import in_order
 from tessera.core.dra.slices import cut_now, slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.known import KnownLayout, LayoutSource, UnknownLayout
 from tessera.core.mig.layout import NodeLayout, Slot
 from tessera.core.mig.placement import every_place, room_for
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import is_whole_or_mig
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.dra import ClaimedDevice
 from tessera.inventory.layouts import placed_devices

@@ -6,7 +6,7 @@ from typing import Final
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import ZERO
-from tessera.core.kubernetes.resources import is_extended
+from tessera.core.resources import is_extended
 from tessera.core.text import shortened
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects

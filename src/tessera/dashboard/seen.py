@@ -5,10 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from tessera.core.kubernetes.resources import is_extended
 from tessera.core.mig.geometry import is_known
 from tessera.core.mig.known import KnownLayout, UnknownLayout
-from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.resources import MIG_PREFIX, is_extended
 from tessera.dashboard.mosaics import Claimed, layout_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.totals import Totals

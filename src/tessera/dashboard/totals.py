@@ -14,9 +14,9 @@ import msgspec
 
 from tessera.core.devices.capacity import Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import is_whole_or_mig, short
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.report import amount
 

@@ -26,9 +26,9 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.kubernetes.resources import of_short
 from tessera.core.requests.asking import alternatives_of
 from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, Mark, apply, mark_of
+from tessera.core.resources import of_short
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, request_of
 from tessera.diagnosis.remedy import CreatedAgain, Remedy

@@ -14,8 +14,8 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Amounts, Pod
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import NodeLayout
+from tessera.core.resources import is_any_gpu
 from tessera.diagnosis.devices import SeenDevices
 from tessera.diagnosis.nodes import (
     ABSENT,

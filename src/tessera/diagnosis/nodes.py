@@ -9,8 +9,8 @@ from tessera.core.dra.slices import IMPLICIT_PREFIX
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_not_selected
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import PODS, is_any_gpu, short
 from tessera.core.requests.asking import alternatives_of, asked
+from tessera.core.resources import PODS, is_any_gpu, short
 from tessera.core.text import counts_in_words
 from tessera.inventory.report import amount
 from tessera.protocol.mig.nodes import GpuNode

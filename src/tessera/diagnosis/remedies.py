@@ -13,7 +13,6 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import PODS, short
 from tessera.core.kubernetes.scheduling import CORDONED, NodeSelectorTerm, Requirement
 from tessera.core.mig.known import KnownLayout, LayoutSource, UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout
@@ -21,6 +20,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan, Question, plan
 from tessera.core.planning.program import Solver
+from tessera.core.resources import PODS, short
 from tessera.core.text import age, first_of
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.layouts.status import cut

@@ -12,10 +12,10 @@ from typing import Final
 
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Patched
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.requests.alternatives import CLAIM
 from tessera.core.requests.asking import alternatives_of
+from tessera.core.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.diagnosis.admission import who_observes, why_never
 from tessera.diagnosis.devices import Obstacle, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod

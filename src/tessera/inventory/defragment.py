@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
 from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.known import UnknownLayout
 from tessera.core.mig.layout import NodeLayout, Strategy
@@ -15,6 +14,7 @@ from tessera.core.planning.defragment import Advice, Bundle, HeldCard, defragmen
 from tessera.core.planning.fragmentation import CardUse, packed
 from tessera.core.planning.program import Solver
 from tessera.core.planning.waiting import DemandGroup, allowed_nodes, settle
+from tessera.core.resources import WHOLE_GPU, is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import room_of, skipped_nodes
 

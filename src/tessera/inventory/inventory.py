@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout
 from tessera.inventory.operator import MigManagerFiles, read_mig_manager

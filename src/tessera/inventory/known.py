@@ -13,8 +13,6 @@ from typing import Final
 
 from tessera.core.cache import cache_short
 from tessera.core.errors import InvalidInput
-from tessera.core.gpu_names import WHOLE_GPU
-from tessera.core.kubernetes.resources import is_share, short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import (
     KnownLayout,
@@ -26,7 +24,8 @@ from tessera.core.mig.known import (
     not_alike,
 )
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, Strategy, resolve
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU, is_share, short
 from tessera.core.text import counts_in_words
 from tessera.protocol.mig.documents import PARTED_CONFIG, RUNAI_CONFIG
 from tessera.protocol.mig.nodes import GpuNode, present_layout

@@ -14,7 +14,6 @@ from tessera.core.devices.capacity import NodeUse
 from tessera.core.devices.held import Held
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
@@ -32,6 +31,7 @@ from tessera.core.planning.waiting import (
     settle,
     sort_out,
 )
+from tessera.core.resources import is_any_gpu
 from tessera.core.text import counts_in_words, nodes_named
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices

@@ -8,12 +8,12 @@ from typing import Final
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.kubernetes.resources import SHARED, short
 from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, places_going, resolve
 from tessera.core.planning.changes import NodeChange, Way
 from tessera.core.planning.configurations import configuration_name, named_for, parted_entries
+from tessera.core.resources import SHARED, short
 from tessera.core.text import first_of
 from tessera.inventory.dra import DraInventory
 from tessera.inventory.known import known_layout

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tessera.core.dra.slices import DRIVER
-from tessera.core.kubernetes.resources import is_any_gpu, is_whole_or_mig, short
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import is_any_gpu, is_whole_or_mig, short
 from tessera.kube.clock import either
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client

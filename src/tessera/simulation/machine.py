@@ -19,7 +19,7 @@ import msgspec
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import is_extended
+from tessera.core.resources import is_extended
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES

@@ -9,8 +9,8 @@ from typing import Any, Final
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
+from tessera.core.resources import WHOLE_GPU, short
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.configuration import schema

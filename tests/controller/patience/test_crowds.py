@@ -16,7 +16,7 @@ from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.policy import FallbackPolicy, Policy, When
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import BoundPod, usage_of
-from tessera.core.kubernetes.resources import short
+from tessera.core.resources import short
 from tessera.diagnosis.patience.history import History
 from tessera.diagnosis.patience.pending_pods import Owner, PendingPod
 from tessera.kube.watch.table import Key

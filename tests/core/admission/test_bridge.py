@@ -20,10 +20,10 @@ from tessera.core.kubernetes.pod import (
 )
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.quota import Quota
-from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, read, template_name
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
+from tessera.core.resources import short
 from tests.build import MIG, container, node, pod, policy, resource
 
 FIRST = "fallback: {dra: first-available}"

@@ -10,8 +10,8 @@ from tessera.core.admission.fallback.search import FallbackSearch
 from tessera.core.admission.policy import NO_CONSTRAINTS, FallbackPolicy, Minimum, Permission
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint
+from tessera.core.resources import short
 from tests.build import amounts, container, node, offers, pod, resource
 
 SMALL = node("small", **{"1g.10gb": 28, "2g.20gb": 0})

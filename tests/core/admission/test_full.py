@@ -17,11 +17,11 @@ from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Namespace, Node, is_other, why_excluded
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.quota import Quota
-from tessera.core.kubernetes.resources import of_short
 from tessera.core.kubernetes.scheduling import CORDONED, NodeSelectorTerm, Requirement
 from tessera.core.requests.alternatives import own_expression
 from tessera.core.requests.asking import asked_profiles
 from tessera.core.requests.record import MARK_ANNOTATION, apply, mark_text
+from tessera.core.resources import of_short
 from tests.build import MIG, amounts, container, node, offers, pod, policy, resource
 from tests.examples import examples
 

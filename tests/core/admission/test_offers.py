@@ -20,8 +20,8 @@ from tessera.core.kubernetes.node import (
     why_too_small,
 )
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
+from tessera.core.resources import WHOLE_GPU
 from tests.build import amounts, node, pod, resource
 from tests.examples import examples
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tessera.core.devices.capacity import Capacity, PodUse, Usage, in_effect, in_order, pod_use, total
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tests.build import GPU, MIG, amounts, container, node, pod
 
 RESOURCES = ["cpu", "memory", GPU, MIG + "1g.10gb", MIG + "2g.20gb"]

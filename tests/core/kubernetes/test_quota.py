@@ -10,9 +10,9 @@ from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import needs
 from tessera.core.kubernetes.quota import Allowance, Quota
-from tessera.core.kubernetes.resources import of_short
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.core.requests.record import apply
+from tessera.core.resources import of_short
 from tests.build import container, node, offers, pod, policy, resource
 from tests.examples import examples
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.devices.held import Held
-from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout, LayoutEntry, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish, place
@@ -16,6 +15,7 @@ from tessera.core.planning.configurations import PlanChanges, changes_of
 from tessera.core.planning.demand import most_wanted
 from tessera.core.planning.kinds import CardToCut, NodeCards, QueuedProfile, cards_beside
 from tessera.core.planning.planner import Question, plan
+from tessera.core.resources import short
 from tessera.solver import highs
 from tests.build import GPU
 from tests.core.planning.check import check_card

@@ -12,13 +12,13 @@ from tessera.core.devices.capacity import PodUse, pod_use
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Number, Quantity
-from tessera.core.kubernetes.resources import PODS
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import QueuedProfile
 from tessera.core.planning.summary import explain_waiting
 from tessera.core.planning.waiting import NodeRoom, allowed_nodes, groups_of, sort_out
 from tessera.core.requests.record import RECORD_ANNOTATION
+from tessera.core.resources import PODS
 from tests.build import GPU, MIG
 
 SINCE = "2026-11-14T00:00:00Z"

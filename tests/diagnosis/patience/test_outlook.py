@@ -14,7 +14,7 @@ from tessera.core.admission.policy import FallbackPolicy, Mode, Policy, When
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import BoundPod, usage_of
 from tessera.core.kubernetes.node import Namespace
-from tessera.core.kubernetes.resources import short
+from tessera.core.resources import short
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.gather import seen_pod
 from tessera.diagnosis.patience.history import Doubt, History, Tries

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.admission.view.offers import Offers
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.kube.view.grace import NodesWithGrace
 from tessera.kube.view.live import read_node
 from tests.build import resource

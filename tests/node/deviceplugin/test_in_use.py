@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.known import KnownLayout
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices
 from tessera.kube.object_files import FileObject

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.protocol.kubernetes.objects import InvalidObject
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tests.build import GPU, MIG, bridged, pod_document

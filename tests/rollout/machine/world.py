@@ -6,7 +6,7 @@ from typing import Any
 from e2e.stand_in_plugin import answer_to, layout_of
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig import documents as mig

@@ -30,9 +30,9 @@ from tessera.cli.common.reading import files_option, mig_parted_option, read_inv
 from tessera.core.devices.capacity import Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.kubernetes.resources import PODS, WHOLE_GPU, is_any_gpu
 from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.core.resources import PODS, WHOLE_GPU, is_any_gpu
 from tessera.core.text import nodes_named
 from tessera.inventory.inventory import Inventory, following
 from tessera.inventory.report import Report, not_counted, report_of

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tessera.cli.common.output import Style, table
 from tessera.cli.mig.tiles import draw_cards
-from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.core.resources import is_whole_or_mig, short
 from tessera.diagnosis.layouts.words import card_words
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 from tessera.protocol.mig.rollouts import Result

@@ -15,8 +15,8 @@ import click
 
 from tessera.cli.common.options import ClusterChoice
 from tessera.cli.common.output import Style, echo, warn, whoever_reads
-from tessera.core.kubernetes.resources import short
 from tessera.core.planning.changes import NodeChange
+from tessera.core.resources import short
 from tessera.core.text import counts_in_words, first_of, number_of
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client

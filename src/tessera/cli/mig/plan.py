@@ -34,7 +34,6 @@ from tessera.cli.mig.plan_output import (
 )
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.known import KnownLayout, UnknownLayout
@@ -45,6 +44,7 @@ from tessera.core.planning.demand import most_wanted
 from tessera.core.planning.kinds import CardToCut, NodeCards, QueuedProfile, card_of
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.defragment import defragment_inventory, make_room
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending, pending_inventory, skipped_nodes, uncut, way_of

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tessera.cli.common.output import Output, table, warn
-from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, named_cards
 from tessera.core.planning.changes import NodeChange, Way, difference, profile_counts, total
 from tessera.core.planning.configurations import Configs, PlanChanges, parted_entries
@@ -21,6 +20,7 @@ from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import counted, explain_advice, explain_plan, explain_served, in_words
 from tessera.core.planning.waiting import DemandGroup, PlanEffect, WaitingGroups
+from tessera.core.resources import short
 from tessera.core.text import first_of, nodes_named
 from tessera.inventory.defragment import Defragmentation, PodMove
 from tessera.protocol.mig import documents as mig

@@ -20,10 +20,10 @@ from tessera.cli.common.options import (
 from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
-from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.geometry import Product, product_named
 from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.kube.object_files import called, objects_in_documents, read_text_file

@@ -27,9 +27,9 @@ from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.reconciler import Reconciler, ReconcilerParts
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.dra.slices import API_VERSION
-from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded
+from tessera.core.resources import short
 from tessera.kube.clock import Clock, Once, Retries, first_of
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import About, Event, Recorder

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from tessera.core.cache import cache_short
 from tessera.core.dra.slices import API_VERSION
-from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, Alternatives, carried, read
 from tessera.core.requests.alternatives import read as read_alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with, written
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKeys, kept
+from tessera.core.resources import short
 from tessera.kube.rest.client import path_of
 from tessera.kube.watch.table import Key, Resource, read_key
 from tessera.protocol.kubernetes.dra import decode_claim

@@ -10,7 +10,7 @@ from tessera.controller.layouts.plan import SeenNode
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.pod import NOTHING, Amounts
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.kube.rest.client import path_of
 from tessera.kube.watch.table import (
     NODES,

@@ -26,7 +26,6 @@ from tessera.core.kubernetes.pod import (
     SetPodClaims,
 )
 from tessera.core.kubernetes.quota import Allowance
-from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
     CLAIM,
@@ -42,6 +41,7 @@ from tessera.core.requests.alternatives import (
     request_name,
 )
 from tessera.core.requests.tickets import TICKET_ANNOTATION
+from tessera.core.resources import WHOLE_GPU, short
 from tessera.core.values import value
 
 Conversion = Literal[

@@ -30,7 +30,6 @@ from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, SetAnnotation, difference, needs
-from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
 from tessera.core.requests.asking import asked_profiles, bad_count, complete_limits, misspelt, why_untouched
 from tessera.core.requests.record import (
@@ -44,6 +43,7 @@ from tessera.core.requests.record import (
     with_record,
     written,
 )
+from tessera.core.resources import short
 from tessera.core.text import cut_warning, quoted
 from tessera.core.values import value
 

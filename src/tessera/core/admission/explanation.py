@@ -22,8 +22,8 @@ from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, is_other, why_excluded, why_too_small
 from tessera.core.kubernetes.pod import Pod, needs
-from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.requests.asking import asked_profiles, complete_limits
+from tessera.core.resources import is_any_gpu, short
 from tessera.core.text import first_of
 
 _MOST_NAMED: Final = 5  # candidates in one sentence

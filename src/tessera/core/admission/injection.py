@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from tessera.core.kubernetes.pod import Container, Pod, why_pod_level_broken
 from tessera.core.kubernetes.quantity import Number, Quantity
-from tessera.core.kubernetes.resources import is_any_gpu, short
+from tessera.core.resources import is_any_gpu, short
 from tessera.core.text import first_of, quoted
 from tessera.core.values import value
 

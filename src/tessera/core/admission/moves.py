@@ -9,8 +9,8 @@ from tessera.core.admission.outcome import Allowed, Denied
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import of_short, short
 from tessera.core.requests.record import ASKED_ANNOTATION, RECORD_ANNOTATION, apply, as_created, asked_of
+from tessera.core.resources import of_short, short
 
 _WRITTEN = (RECORD_ANNOTATION, ASKED_ANNOTATION)  # by the webhook; its controller makes a pod without them
 

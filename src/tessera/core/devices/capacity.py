@@ -15,11 +15,11 @@ from tessera.core.devices.followed import UNCOUNTED, is_small_place, kept_resour
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import ENDED, NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import PODS, is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import Alternatives, read
 from tessera.core.requests.asking import alternatives_of, asked, asked_before_fallback
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with
+from tessera.core.resources import PODS, is_any_gpu, is_extended
 
 _T = TypeVar("_T")
 Keep = Callable[[str], bool]  # says which resources matter

@@ -7,11 +7,10 @@ A pod may have a megabyte, and a process may follow 100,000 pods. A pod that has
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from tessera.core.gpu_names import MIG_PREFIX
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import PODS, SHARED, WHOLE_GPU
 from tessera.core.mig.geometry import is_known
+from tessera.core.resources import MIG_PREFIX, PODS, SHARED, WHOLE_GPU
 
 UNCOUNTED: Final = (
     "(more than is counted)"  # in place of resources that are not kept; no resource's name has spaces

@@ -14,9 +14,9 @@ from tessera.core.cache import cache_short
 from tessera.core.devices.capacity import POD
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
-from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.mig.layout import WHOLE, Slot, Strategy
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU
 
 Published = Mapping[int, Mapping[str, str]]  # card → place → pod; an empty text: it is not known which
 Placed = tuple[int, str]  # card and place

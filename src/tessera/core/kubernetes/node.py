@@ -6,11 +6,10 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.gpu_names import MIG_PREFIX
 from tessera.core.kubernetes.pod import NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_share
 from tessera.core.kubernetes.scheduling import Taint, few_of, untolerated
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU, is_any_gpu, is_share
 
 # labels that GPU feature discovery sets
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"

@@ -12,8 +12,8 @@ from typing import Final
 
 from tessera.core.kubernetes.pod import Amounts, Pod, needs
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.kubernetes.scheduling import Requirement
+from tessera.core.resources import is_any_gpu, short
 from tessera.core.text import quoted
 
 _QOS_RESOURCES: Final = ("cpu", "memory")  # those that make a pod more than best effort

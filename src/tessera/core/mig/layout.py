@@ -13,11 +13,11 @@ from enum import StrEnum
 from typing import Final
 
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.misfit import explain_misfit
 from tessera.core.mig.placement import Instance, Wish, place, place_keeping
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU
 
 # any fixed value would do; it keeps the names of simulated devices apart from other hashes of the same texts
 _NAMES: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "tessera-gpu")

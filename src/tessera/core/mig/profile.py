@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, total_ordering
 from typing import Final
 
-from tessera.core import gpu_names
 from tessera.core.errors import InvalidInput
+from tessera.core.resources import MIG_PREFIX, profile_name
 from tessera.core.text import quoted
-
-MIG_PREFIX: Final = gpu_names.MIG_PREFIX
 
 _LONGEST: Final = 31  # characters of a profile's name; longer texts are not even remembered
 _ENGINES: Final = {"": 0, "+me": 1, "+gfx": 2, "+me.all": 3}  # the more, the later
@@ -93,5 +91,5 @@ def _engines(extras: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> MigProfile | None:
-    name = gpu_names.profile_name(text)
+    name = profile_name(text)
     return None if name is None else MigProfile(*name)

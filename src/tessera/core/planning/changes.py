@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tessera.core.gpu_names import WHOLE_GPU
-from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU, short
 
 Counts = Mapping[str, int]  # a profile's name, or `gpu` for a whole card → how many
 

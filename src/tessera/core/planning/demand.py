@@ -7,8 +7,8 @@ from typing import Final
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.pod import Amounts
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU
 
 # Devices of one namespace that count with what their pods asked for before fallback, or asked for and were rejected. A pod's
 # author can write the annotations that give the one, and ask for any number of the other, and must not have a cluster's cards

@@ -17,11 +17,11 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_excluded
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import Format, Number, Quantity
-from tessera.core.kubernetes.resources import PODS, WHOLE_GPU, is_any_gpu, is_extended, short
 from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import RejectedPods, profiles_of, wanting
 from tessera.core.planning.kinds import QueuedProfile
+from tessera.core.resources import PODS, WHOLE_GPU, is_any_gpu, is_extended, short
 from tessera.core.text import number_of
 
 _STATED: Final = STATED_BY_EVERY_NODE | {PODS}

@@ -19,8 +19,8 @@ from typing import Final
 
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_qualified_name, of_short, short
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU, is_qualified_name, of_short, short
 from tessera.core.text import quoted
 from tessera.core.values import value
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from tessera.core.kubernetes.pod import Container, Pod, needs, requested
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
 from tessera.core.mig.geometry import is_known
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives, carried
 from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, recorded, undone
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU, is_any_gpu, short
 from tessera.core.text import escaped, quoted
 
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices

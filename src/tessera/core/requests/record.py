@@ -27,8 +27,8 @@ from typing import Final
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_any_gpu, of_short, short
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import is_any_gpu, of_short, short
 
 RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 ASKED_ANNOTATION: Final = "gpu-webhook.k8s.io/asked"

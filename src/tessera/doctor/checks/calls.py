@@ -8,8 +8,7 @@ from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.admission.policy import DRA_ANNOTATION, Dra, Mode
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import WHOLE_GPU
-from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU
 from tessera.core.text import first_of, number_of
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.doctor.observations import Observations

@@ -8,9 +8,9 @@ from typing import Any, Final
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import short as short_name
 from tessera.core.requests.asking import alternatives_of
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded
+from tessera.core.resources import short as short_name
 from tessera.core.text import first_of
 from tessera.doctor.checks.webhook import release_of
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning

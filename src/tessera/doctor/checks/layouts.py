@@ -6,9 +6,8 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL, Node
-from tessera.core.kubernetes.resources import is_share
 from tessera.core.mig.layout import NodeLayout, Strategy, count_devices
-from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.resources import MIG_PREFIX, is_share
 from tessera.core.text import age, counts_in_words
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
 from tessera.doctor.observations import Observations

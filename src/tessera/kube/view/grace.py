@@ -25,12 +25,11 @@ from tessera.core.cache import cache_short
 from tessera.core.dra.pools import NOTHING_SERVED, Pools, Served
 from tessera.core.dra.slices import Spots, may_be_meant
 from tessera.core.errors import InvalidInput
-from tessera.core.gpu_names import MIG_PREFIX
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, LAYOUT_STATE_LABEL, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_extended
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU, is_extended
 from tessera.kube.clock import Clock
 from tessera.kube.watch.table import Key
 from tessera.protocol.kubernetes.nodes import NodeIn

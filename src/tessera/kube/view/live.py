@@ -23,7 +23,7 @@ from tessera.core.admission.view.pods import ViewedPod
 from tessera.core.devices.followed import MOST_STATED
 from tessera.core.dra.slices import Spots
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.kube.clock import Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects

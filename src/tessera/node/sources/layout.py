@@ -15,9 +15,9 @@ from typing import Final
 
 from tessera.core.devices.device import Transition
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
+from tessera.core.resources import short
 from tessera.node.files import put
 from tessera.node.polling import NotPublished
 from tessera.protocol.mig import documents as mig

@@ -9,10 +9,9 @@ from typing import Final
 
 from tessera.core.devices.device import Card, Device, DeviceNode, DeviceType, Edits, Model, Place, Span
 from tessera.core.devices.preference import blocks_of
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.geometry import find_product
 from tessera.core.mig.layout import Strategy
-from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.nvml_card import NvmlCard, NvmlMigDevice
 from tessera.node.sources.nvml_library import Nvml

@@ -14,11 +14,11 @@ from typing import Final
 
 from tessera.core.devices.device import Card, Device, DeviceType, Edits, Model, Mount, Place, Span, Transition
 from tessera.core.devices.preference import blocks_of
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, occupied
+from tessera.core.resources import WHOLE_GPU
 from tessera.node.files import PREFIX, put
 from tessera.node.polling import NotPublished
 from tessera.node.sources.laid_out import LaidOutSource

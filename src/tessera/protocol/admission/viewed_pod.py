@@ -27,7 +27,7 @@ from tessera.core.cache import ByteCache
 from tessera.core.devices.followed import is_small_place, place_bytes
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, ENDED, Container, Pod
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.protocol.kubernetes.lean_pod import ContainerIn, LeanSpec, container_of, owner_of
 from tessera.protocol.kubernetes.objects import (
     ABSENT,

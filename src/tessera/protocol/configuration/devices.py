@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from tessera.core.devices.device import Device, DeviceNode, Edits, Handover, Mount
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_of_containers
 from tessera.core.mig.geometry import Product, product_named, simulated_product
 from tessera.core.mig.layout import Strategy, resolve
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import is_of_containers
 from tessera.protocol import yaml
 from tessera.protocol.cdi import check_device_name, check_kind
 from tessera.protocol.configuration.schema import (

@@ -17,8 +17,8 @@ from tessera.core.admission.policy import (
 )
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU, of_short
 from tessera.core.text import seconds_in
 from tessera.protocol.configuration.schema import (
     BOOLEAN,

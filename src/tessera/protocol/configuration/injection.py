@@ -9,7 +9,7 @@ from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolic
 from tessera.core.admission.policy import OF_FULL, OWN_ANNOTATIONS
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
-from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name, of_short
+from tessera.core.resources import OF_CONTAINERS, is_of_containers, is_qualified_name, of_short
 from tessera.core.text import quoted
 from tessera.protocol.configuration.schema import (
     NUMBER,

@@ -16,8 +16,8 @@ from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
 from tessera.core.kubernetes.quota import Quota
-from tessera.core.kubernetes.resources import is_extended
 from tessera.core.kubernetes.scheduling import CORDONED, Requirement, Taint
+from tessera.core.resources import is_extended
 from tessera.protocol.kubernetes.objects import (
     AmountsIn,
     AnyObject,

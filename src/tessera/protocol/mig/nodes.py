@@ -25,14 +25,13 @@ import msgspec
 from tessera.core.cache import cache_short
 from tessera.core.devices.held import Published
 from tessera.core.errors import InvalidInput
-from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.kubernetes.resources import SHARED, is_any_gpu
 from tessera.core.mig.geometry import Product, find_product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, named_cards, resolve_alike
 from tessera.core.mig.placement import Wish, every_place
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import MIG_PREFIX, SHARED, WHOLE_GPU, is_any_gpu
 from tessera.core.text import shortened
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.objects import ABSENT, Part, decoder, seconds

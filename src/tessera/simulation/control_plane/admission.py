@@ -15,7 +15,7 @@ import msgspec
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_extended
+from tessera.core.resources import is_extended
 from tessera.kube.access.cluster import Cluster, ServerAddress, Tls
 from tessera.kube.errors import NOT_JSON, KubeError
 from tessera.kube.rest.client import Client

@@ -11,8 +11,8 @@ import msgspec
 
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM
+from tessera.core.resources import is_whole_or_mig
 from tessera.inventory.inventory import Inventory
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client, path_of

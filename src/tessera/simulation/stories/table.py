@@ -8,8 +8,8 @@ from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.admission.policy import DRA_ANNOTATION, POLICY_ANNOTATION, WHEN_ANNOTATION, Dra, When
 from tessera.core.devices.capacity import Usage
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
+from tessera.core.resources import WHOLE_GPU
 from tessera.protocol.configuration.webhook import EXAMPLE
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.pods import Rejected, Runs, Waits

@@ -16,8 +16,8 @@ from tessera.controller.layouts.plan import SeenNode, owners
 from tessera.controller.reconciler import words
 from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Proposal, Recut, Want
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU
 from tessera.core.text import first_of
 from tessera.inventory.wants import Situation
 from tessera.protocol.mig.miglayout import MigLayout

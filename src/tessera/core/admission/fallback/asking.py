@@ -26,9 +26,9 @@ from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Container, Pod, needs
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Allowance
-from tessera.core.kubernetes.resources import WHOLE_GPU
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.record import apply
+from tessera.core.resources import MIG_PREFIX, WHOLE_GPU
 
 _SUM_STEPS: Final = 20  # for each choice, and for each group of containers: some 6 µs
 _INJECTION_STEPS: Final = 100  # for each container: some 30 µs

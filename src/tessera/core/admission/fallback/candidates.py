@@ -13,9 +13,9 @@ from operator import attrgetter
 from tessera.core.admission.policy import GIB, Constraints, FallbackPolicy
 from tessera.core.admission.view.usable import Usable
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.geometry import is_whole_card
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU
 from tessera.core.values import value
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.view.usable import UNLIMITED, Usable
-from tessera.core.kubernetes.resources import short
+from tessera.core.resources import short
 from tessera.core.text import first_of
 from tessera.core.values import value
 

@@ -35,9 +35,9 @@ from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Allowance
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.asking import asked_profiles
+from tessera.core.resources import WHOLE_GPU
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8

@@ -9,8 +9,8 @@ from typing import Final
 from tessera.core.admission.view.pods import Usage
 from tessera.core.admission.view.usable import Column, OfferColumns, move_columns
 from tessera.core.kubernetes.node import NO_OFFER, STATED_BY_EVERY_NODE, Node, Offer
-from tessera.core.kubernetes.resources import PODS
 from tessera.core.kubernetes.scheduling import is_passing
+from tessera.core.resources import PODS
 
 _ONE: Final = 10**9  # of a resource, in billionths
 _UNLIMITED_BY_DEFAULT: Final = STATED_BY_EVERY_NODE | {

@@ -9,7 +9,7 @@ from typing import Final
 from tessera.core.admission.view.view import nanos
 from tessera.core.devices.followed import UNCOUNTED, kept_resources
 from tessera.core.kubernetes.pod import Pod, needs
-from tessera.core.kubernetes.resources import PODS, is_any_gpu
+from tessera.core.resources import PODS, is_any_gpu
 from tessera.core.values import value
 
 Usage = tuple[tuple[str, int], ...]  # resource and billionths of it, never zero; GPU resources first

@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 from tessera.core.admission.policy import GIB
 from tessera.core.kubernetes.node import Offer
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
+from tessera.core.resources import WHOLE_GPU
 
 UNLIMITED: Final = 2**63 - 1  # what a node has of a type that the autoscaler can bring
 COMING: Final = 1  # the bit of a node that the autoscaler can bring; no node that is there has it

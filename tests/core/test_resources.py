@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.kubernetes.resources import (
+from tessera.core.resources import (
     is_any_gpu,
     is_extended,
     is_of_containers,
