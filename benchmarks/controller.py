@@ -50,7 +50,8 @@ _CONFIGURATION: Final = "fallback: {when: full, patience: 5m}\n"
 _POD_EVENTS: Final = 5_000  # of 4,000 nodes
 _EVENTS_A_SECOND: Final = 125
 _SETTLING: Final = 10.0  # seconds after the events: the autopilot looks every 10 s while something changes
-_RESTING: Final = 15.0  # seconds
+# Seconds. Pods that wait are looked at every 30 s and at most 10 are evicted a minute: a shorter window may miss all of it or not.
+_RESTING: Final = 60.0
 _RECUTS: Final = 1_000  # an hour
 _FIRST_RECUTS: Final = 20  # an hour: the default
 _PATIENCE: Final = 1_800.0  # seconds: a look may take minutes on a busy machine
