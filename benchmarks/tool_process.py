@@ -176,7 +176,8 @@ def plans(places: Places) -> None:
     for _, kind, raw in objects_in([places["bridged"]]):
         match kind:
             case "Pod":
-                state.put_pod(FollowedPod.read(raw))
+                if (pod := FollowedPod.read(raw)) is not None:
+                    state.put_pod(pod)
             case "ResourceClaim":
                 state.put_claim(PodsClaim.read(raw))
             case _:

@@ -34,6 +34,13 @@ def served(slices, classes=CLASSES, node="n", names=None, **labels):
     return {name: number for name, number in every.items() if name not in implicit}
 
 
+def put(sink, document):
+    """Give an object to an entry, as a watch does."""
+    decoded = sink.decode(raw(document))
+    assert decoded is not None
+    sink.put(decoded)
+
+
 def of(profile, *names, **more):
     return [device(name, profile=profile, **more) for name in names]
 
@@ -335,7 +342,7 @@ def test_answers_are_not_kept_for_ever(monkeypatch):
     found.replace_slices([])
     sink = found.slices()
     for number in range(1, 30):
-        sink.put(sink.decode(raw(slice_("s", *of("2g.20gb", *map(str, range(number)))))))
+        put(sink, slice_("s", *of("2g.20gb", *map(str, range(number)))))
         assert found.pools.served(Node("n"))[TWO] == number
     assert len(found.pools._shared) <= 4
 
@@ -348,8 +355,8 @@ def test_a_class_that_comes_while_slices_are_read():
     found.replace_slices([found.reader.read(written)])
     early = found.reader.read(written)
     sink = found.classes()
-    sink.put(sink.decode(raw(class_("two", f"has({A}.healthy)", resource=TWO))))
-    sink.put(sink.decode(raw(class_("healthy", f"has({A}.healthy)", resource="example.com/healthy"))))
+    put(sink, class_("two", f"has({A}.healthy)", resource=TWO))
+    put(sink, class_("healthy", f"has({A}.healthy)", resource="example.com/healthy"))
     served = []
     for one in (early, found.reader.read(written)):
         found.replace_slices([one])
@@ -437,15 +444,15 @@ def test_which_nodes_a_slice_concerns(where, concerned):
     whole = slice_("s", *of("2g.20gb", "a"), pool="p", node=None, **where)
     each = slice_("s", *of("2g.20gb", "a", where=where), pool="p", node=None, perDeviceNodeSelection=True)
     for one in (whole, each):
-        sink.put(sink.decode(raw(slice_("t", *of("2g.20gb", "b"), pool="p", node="other"))))
+        put(sink, slice_("t", *of("2g.20gb", "b"), pool="p", node="other"))
         told.clear()
-        sink.put(sink.decode(raw(one)))
-        sink.put(sink.decode(raw(one)))
+        put(sink, one)
+        put(sink, one)
         more = {
             **one["spec"],
             "devices": [*one["spec"]["devices"], *of("2g.20gb", "c", where=one is each and where)],
         }
-        sink.put(sink.decode(raw({**one, "spec": more})))
+        put(sink, {**one, "spec": more})
         sink.remove(Key("", "s"))
         # its pool may have become whole by it, or not; an update that says the same is none; no more than its devices changed
         assert told == [concerned | {"other"}, set(), concerned, concerned | {"other"}]
@@ -467,7 +474,7 @@ def test_counters_concern_their_pool():
     told.clear()
     sink = found.slices()
     for one in written:
-        sink.put(sink.decode(raw(one)))
+        put(sink, one)
     assert told == [0, 1, 2]
 
 
@@ -530,7 +537,7 @@ def test_what_is_not_concerned_stays(events):
         if isinstance(one, str):
             sink.remove(Key("", one))
         else:
-            sink.put(sink.decode(raw(one)))
+            put(sink, one)
         assert kept == {node.name: found.pools.served(node) for node in nodes}
     fresh = DraObjects()
     fresh.replace_classes([read_class(raw(one)) for one in CLASSES])

@@ -211,6 +211,25 @@ def test_replaced_one_by_one():
     assert calls == [Key("", "a"), 3, 4]
 
 
+async def test_what_is_nothing_to_a_consumer():
+    """An object of which a consumer keeps nothing is not among its list, and one that becomes so is removed."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        nodes = Names()
+
+        def decode(raw: bytes) -> str | None:
+            metadata = msgspec.json.decode(raw)["metadata"]
+            return None if "labels" in metadata else str(metadata["name"])
+
+        for name in ("a", "b"):
+            put(server, kinds.NODES, name)
+        server.store.create(kinds.NODES, {"metadata": {"name": "c", "labels": {"x": "y"}}})
+        async with Follower(client, {NODES: replace(nodes.sink, decode=decode)}).following():
+            assert nodes.names == {"a", "b"}
+            server.store.update(kinds.NODES, "a", {"metadata": {"labels": {"x": "y"}}})
+            server.store.update(kinds.NODES, "c", {"metadata": {}})
+            await nodes.until("b", "c")
+
+
 # several tables
 
 

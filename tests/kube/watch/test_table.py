@@ -20,11 +20,11 @@ FORBIDDEN = StatusError(403, "Forbidden", "nodes is forbidden")
 ABSENT = StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def name_in(raw: bytes) -> str:
+def name_in(raw: bytes) -> str | None:
     name = str(msgspec.json.decode(raw)["metadata"]["name"])
     if name.startswith("odd"):
         raise InvalidInput("it is odd")
-    return name
+    return None if name.startswith("nothing") else name
 
 
 class Log:
@@ -114,7 +114,7 @@ def test_changes_are_reported():
 async def test_listed_once_in_the_order_of_the_table():
     """Objects go to their entry as they come, or the whole list at once, as the entry wants it."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
-        for name in ("a", "b"):
+        for name in ("a", "b", "nothing to us"):
             server.store.create(kinds.NODES, node(name))
             server.store.create(kinds.NAMESPACES, space(name))
         log = Log()
@@ -176,6 +176,7 @@ def test_files_go_to_the_same_table():
         node("a"),
         space("x"),
         {"kind": "Pod", "metadata": {"name": "p"}},
+        node("nothing to us"),
         node("b"),
         node("a"),
         space("y"),

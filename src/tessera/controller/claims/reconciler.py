@@ -325,7 +325,7 @@ class ClaimReconciler(Reconciler):
 
     def _entry(
         self,
-        read: Callable[[bytes], T],
+        read: Callable[[bytes], T | None],
         known: Callable[[], Iterable[Key]],
         put: Callable[[T], bool],
         remove: Callable[[Key], bool],

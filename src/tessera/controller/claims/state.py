@@ -39,7 +39,7 @@ TEMPLATES: Final = Resource(
 
 
 class FollowedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod; only its key, unless the webhook has replaced its request or converted it to a claim."""
+    """A pod whose request the webhook has replaced, or converted to a claim."""
 
     key: Key
     uid: str = ""
@@ -51,9 +51,10 @@ class FollowedPod(msgspec.Struct, frozen=True, gc=False):
     ticket: str = ""  # of the webhook, as it stands in the pod
 
     @classmethod
-    def read(cls, raw: bytes) -> "FollowedPod":
+    def read(cls, raw: bytes) -> "FollowedPod | None":
+        """A pod from its JSON; None where the webhook has written nothing of the kind into it."""
         if _MARK not in raw and _RECORD not in raw:  # nearly all pods
-            return cls(read_key(raw))
+            return None
         one = decode_pod(raw)
         metadata = one.metadata
         annotations = annotations_of(metadata.annotations)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
-from tessera.core.kubernetes.pod import NOTHING, Amounts
+from tessera.core.kubernetes.pod import Amounts
 from tessera.core.resources import is_any_gpu
 from tessera.kube.rest.client import path_of
 from tessera.kube.watch.table import (
@@ -47,11 +47,12 @@ class _HoldingPod(NamedTuple):
     amounts: Amounts
 
     @classmethod
-    def read(cls, raw: bytes) -> "_HoldingPod":
+    def read(cls, raw: bytes) -> "_HoldingPod | None":
+        """A pod from its JSON; None where it holds no GPUs."""
         if not any(domain in raw for domain in _DOMAINS):  # nearly all pods of most clusters
-            return cls(read_key(raw), "", NOTHING)
+            return None
         use = decode_pod_use(raw, is_any_gpu)
-        return cls(read_key(raw), use.node, use.amounts)
+        return cls(read_key(raw), use.node, use.amounts) if use.node and use.amounts else None
 
 
 class LayoutState:
@@ -163,9 +164,8 @@ class LayoutState:
 
     def _put_pod(self, pod: _HoldingPod) -> None:
         self._remove_pod(pod.key)
-        if pod.node and pod.amounts:
-            self._held.setdefault(pod.node, {})[pod.key] = pod.amounts
-            self._where[pod.key] = pod.node
+        self._held.setdefault(pod.node, {})[pod.key] = pod.amounts
+        self._where[pod.key] = pod.node
 
     def _remove_pod(self, key: Key) -> None:
         node = self._where.pop(key, None)

@@ -359,9 +359,6 @@ class PatienceReconciler(Reconciler):
     # what is seen
 
     def _put(self, pod: PendingPod) -> None:
-        if pod.pod is None:  # it asks for no GPUs, or it has a node now
-            self._remove(pod.key)
-            return
         before = self.pods.get(pod.key)
         if before is not None and before.uid == pod.uid and pod.since is not None:
             # The condition of a pod that loses its gates keeps its time: the scheduler has looked at it only since.

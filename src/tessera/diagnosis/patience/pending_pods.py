@@ -117,13 +117,13 @@ class PendingPod:
         return {} if self.pod is None else asked_of(self.pod)
 
     @classmethod
-    def read_waiting(cls, raw: bytes) -> "PendingPod":
-        """A pod from its JSON; only its key as well where it has a node, or will not get one."""
-        if _GPUS in raw:
-            one = decode_pod(raw)
-            if one.spec.node_name or one.status.phase != "Pending":
-                return cls(read_key(raw))
-        return cls.read(raw)
+    def read_waiting(cls, raw: bytes) -> "PendingPod | None":
+        """A pod from its JSON; None where it asks for no GPUs, has a node, or will not get one."""
+        if _GPUS not in raw:
+            return None
+        one = decode_pod(raw)
+        waits = not one.spec.node_name and one.status.phase == "Pending"
+        return cls.read(raw) if waits else None
 
     @classmethod
     def read(cls, raw: bytes, decoded: PodIn | None = None) -> "PendingPod":

@@ -63,10 +63,10 @@ class _FileList(Generic[T]):
     def _read(self, file_object: FileObject) -> None:
         with naming(file_object.where):
             decoded = self._decode(file_object)
-            if self._is_selected(file_object) and self._is_new(decoded):
+            if decoded is not None and self._is_selected(file_object) and self._is_new(decoded):
                 self._take(decoded)
 
-    def _decode(self, file_object: FileObject) -> T:
+    def _decode(self, file_object: FileObject) -> T | None:
         try:
             return self._entry.decode(file_object.raw)
         except UndecodedObject as error:

@@ -168,7 +168,7 @@ async def read_list(
 async def list_all(
     client: Client,
     resource: Resource,
-    decode: Callable[[bytes], T],
+    decode: Callable[[bytes], T | None],
     *,
     unseen: dict[str, str] | None = None,
     odd: dict[str, list[str]] | None = None,
@@ -241,7 +241,8 @@ async def _fill(
 
         def read(raw: bytes) -> None:
             try:
-                take(decode(raw))
+                if (decoded := decode(raw)) is not None:
+                    take(decoded)
             except InvalidInput as error:
                 if odd is None:
                     raise

@@ -167,11 +167,11 @@ class Reflector:
 
     async def _read(self, wanted: str, *only: TableEntry[Any]) -> tuple[DecodedList, str]:
         """The objects, no older than the `wanted` version, and their version; for these entries, or all."""
-        objects: DecodedList = {}
+        objects = DecodedList({})
 
         def begin() -> Callable[[bytes], None]:
-            objects.clear()
-            objects.update(self.entries.begin_list(*only))
+            nonlocal objects
+            objects = self.entries.begin_list(*only)
             return partial(self.entries.collect, objects)
 
         query: dict[str, str | int] = {**self.resource.query, "resourceVersion": wanted}
@@ -310,13 +310,12 @@ class Reflector:
         self.health.lists += 1
         self.entries.replace(objects)
         self._have(version)
-        number = max(map(len, objects.values()), default=0)
-        _log.info("%s: %d objects at version %s", self.resource.name, number, version)
+        _log.info("%s: %d objects at version %s", self.resource.name, objects.number, version)
         if self._again:
             self._again = False
             self.relist()
         else:
-            for entry in [entry for entry in self.entries if entry.decode not in objects]:
+            for entry in [entry for entry in self.entries if entry.decode not in objects.objects]:
                 self._join(entry)  # it was added while the list was read
 
     def _have(self, version: str) -> None:

@@ -13,10 +13,17 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.watch.table import TableEntry, WatchEvent, is_before
 
 _Decode = Callable[[bytes], Any]
-DecodedList = dict[_Decode, list[Any]]  # the objects of one list, as each function decodes them
 _Takers = list[tuple[_Decode, list[TableEntry[Any]]]]
 
 UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
+
+
+@dataclass(slots=True)
+class DecodedList:
+    """One list."""
+
+    objects: dict[_Decode, list[Any]]  # as each function decodes them: those of which something is kept
+    number: int = 0  # of all
 
 
 @dataclass(slots=True)
@@ -68,18 +75,23 @@ class SharedEntries:
 
     def begin_list(self, *only: TableEntry[Any]) -> DecodedList:
         """A list that begins, for these entries or all: a place for what each function decodes."""
-        return {entry.decode: [] for entry in only or self._optional}
+        return DecodedList({entry.decode: [] for entry in only or self._optional})
 
-    def collect(self, objects: DecodedList, raw: bytes) -> None:
+    def collect(self, into: DecodedList, raw: bytes) -> None:
         """Add an object to a list."""
-        for decode, decoded in objects.items():
+        into.number += 1
+        for decode, objects in into.objects.items():
             try:
-                decoded.append(decode(raw))
+                decoded = decode(raw)
             except UNREADABLE as error:
                 self._leave_out(error)
+                continue
+            if decoded is not None:
+                objects.append(decoded)
 
-    def replace(self, objects: DecodedList) -> None:
+    def replace(self, taken: DecodedList) -> None:
         """Have all entries that the list was read for take it."""
+        objects = taken.objects
         self._leave(*self._joining)
         self._take({entry: objects[entry.decode] for entry in self if entry.decode in objects})
 
@@ -122,13 +134,13 @@ class SharedEntries:
             if joining is not None and joining.reading is not None:
                 joining.reading.cancel()
 
-    def take_own(self, entry: TableEntry[Any], objects: DecodedList, version: str, watched: str) -> None:
+    def take_own(self, entry: TableEntry[Any], taken: DecodedList, version: str, watched: str) -> None:
         """Have an entry take the list of its own; `watched` is the version that the watch has reached."""
         joining = self._joining[entry]
         joining.reading, joining.version = None, version
         if not is_before(watched, version):
             del self._joining[entry]
-        self._take({entry: objects[entry.decode]})
+        self._take({entry: taken.objects[entry.decode]})
         for event in joining.events:
             if is_before(version, event.metadata.version):
                 self.give(event, [(entry.decode, [entry])])
@@ -152,14 +164,13 @@ class SharedEntries:
         if event.type == "BOOKMARK":
             return
         for decode, entries in takers:
-            if event.type == "DELETED":
-                for entry in entries:
-                    entry.remove(event.key)
-                continue
             try:
-                decoded = decode(event.raw)
+                decoded = None if event.type == "DELETED" else decode(event.raw)
             except UNREADABLE as error:
                 self._leave_out(error)
                 continue
             for entry in entries:
-                entry.put(decoded)
+                if decoded is None:
+                    entry.remove(event.key)
+                else:
+                    entry.put(decoded)

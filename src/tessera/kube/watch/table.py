@@ -171,7 +171,8 @@ class TableEntry(Generic[T]):
     come. With `replace` it takes the complete list at once.
     """
 
-    decode: Callable[[bytes], T]  # reads one object; of one that cannot be read it raises InvalidInput
+    # Reads one object. None: the consumer keeps nothing of this object. Of one that cannot be read it raises InvalidInput.
+    decode: Callable[[bytes], T | None]
     put: Callable[[T], object]  # this object is new or changed
     remove: Callable[[Key], object] = do_nothing  # this object is gone
     begin: Callable[[], object] = do_nothing  # a whole list comes, object by object: forget what is known
@@ -220,7 +221,7 @@ Table = Mapping[Resource, TableEntry[Any]]
 
 
 def entry_by_key(
-    decode: Callable[[bytes], T],
+    decode: Callable[[bytes], T | None],
     put: Callable[[T], object],
     remove: Callable[[Key], object],
     *,
@@ -236,7 +237,7 @@ def entry_by_key(
 
 
 def entry_by_name(
-    decode: Callable[[bytes], T],
+    decode: Callable[[bytes], T | None],
     put: Callable[[T], object],
     remove: Callable[[str], object],
     *,
