@@ -243,15 +243,20 @@ class FollowedInventory:
         inventory: Inventory,
         follower: Follower | None = None,
         wrap: Callable[[TableEntry[Any]], TableEntry[Any]] = lambda entry: entry,
+        *,
+        nodes: bool = True,
     ) -> None:
-        """Follow a cluster; `follower`, where others follow it, too; `wrap` puts something around each entry of the table."""
+        """Follow a cluster; `follower`, where others follow it, too; `wrap` puts something around each entry of the table.
+
+        Without `nodes` the caller puts the nodes into the inventory.
+        """
         self.changed = asyncio.Event()
         self.inventory = inventory
         self._dra_is_old = False
         self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
         self._later: list[Callable[[], object]] | None = None  # what waits while the inventory stands still
         self.table = {
-            resource: wrap(entry.through(self._in_time)) for resource, entry in self._entries().items()
+            resource: wrap(entry.through(self._in_time)) for resource, entry in self._entries(nodes).items()
         }
         self.follower = Follower(client) if follower is None else follower
         self.follower.add(self.table)
@@ -273,10 +278,10 @@ class FollowedInventory:
         for take in later:
             take()
 
-    def _entries(self) -> Table:
+    def _entries(self, nodes: bool) -> Table:
         """The inventory's table, except that pods are kept by their names."""
         pods = TableEntry(self.inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods)
-        inventory, dra = self.inventory.table(pods=False), self.inventory.dra.table()
+        inventory, dra = self.inventory.table(pods=False) if nodes else {}, self.inventory.dra.table()
         changing = {resource: entry.reporting(self.changed.set) for resource, entry in inventory.items()}
         return {**changing, UNFINISHED_PODS: pods, **dra}
 

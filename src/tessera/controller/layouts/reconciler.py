@@ -29,6 +29,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.event_recorder import About, Event
 from tessera.kube.rest.client import PatchType, path_of
 from tessera.kube.view.lease import LAYOUTS
+from tessera.kube.watch.table import NODES
 from tessera.protocol.mig.miglayout import (
     API_VERSION,
     DRY_RUN,
@@ -112,7 +113,8 @@ class LayoutReconciler(Reconciler):
         self._states: dict[State, int] = {}
         self._autopilot = Autopilot()
         self._time = ServerTime(client)
-        self._looking = Looking(parts, self._failures, self._autopilot, soonest)
+        nodes = {NODES: self.table[NODES]}
+        self._looking = Looking(parts, self._failures, self._autopilot, nodes, soonest)
         self._pace = Pace()
         self._again = inf  # when something is to be written that can wait, by a clock that never jumps
         self._conflicts = Retries(client.clock.now, *CONFLICTS)  # of MigLayouts, by UID

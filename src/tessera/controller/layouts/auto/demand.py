@@ -1,6 +1,7 @@
 """What pods wait for, followed as long as a MigLayout is in mode Auto."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -15,8 +16,11 @@ from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.shared_entries import UNREADABLE
-from tessera.kube.watch.table import TableEntry
+from tessera.kube.watch.table import Table, TableEntry
+from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig.operator import MigManagerConfig
+
+log = logging.getLogger(__name__)
 
 SOONEST: Final = 10.0  # seconds between two looks, whatever changes
 LATEST: Final = 30.0  # the same while something is wanted: wants grow older
@@ -26,14 +30,19 @@ _BEGINS: Final = 10.0  # seconds that the first lists may take before anything i
 
 
 class DemandFollower:
-    """Follows nodes, pods and what DRA has; holds nothing while nobody asks."""
+    """Follows pods and what DRA has, and takes the nodes that the reconciler follows; holds nothing while nobody asks."""
 
-    def __init__(self, client: Client, follower: Follower, beside: Beside, soonest: float = SOONEST) -> None:
+    def __init__(
+        self, client: Client, follower: Follower, nodes: Table, beside: Beside, soonest: float = SOONEST
+    ) -> None:
+        """`nodes`: the table by which the reconciler follows them; `soonest`: seconds between two looks."""
         self._client = client
         self._follower = follower
         self._beside = beside
         self._soonest = soonest
         self._clock = client.clock
+        self._nodes_table = nodes
+        self._nodes: dict[str, NodeIn] = {}  # as the inventory has them
         self._followed: FollowedInventory | None = None
         self._memory = NodeMemory()
         self._bug: Exception | None = None  # since then the inventory is not right any more
@@ -50,8 +59,9 @@ class DemandFollower:
             raise bug
         if self._followed is None:
             self._followed = FollowedInventory(
-                self._client, wanting_inventory(), self._follower, wrap=self._guarded
+                self._client, wanting_inventory(), self._follower, wrap=self._guarded, nodes=False
             )
+            self._nodes = {}
             self._memory = NodeMemory()
             self._since = self._clock.now()
             self._read = self._looked = self._since - LATEST
@@ -78,6 +88,32 @@ class DemandFollower:
         if self._followed is not None:
             self._follower.drop(self._followed.table)
         self._followed = self._bug = None
+        self._nodes = {}
+
+    def take_nodes(self, nodes: Mapping[str, SeenNode]) -> None:
+        """Bring the inventory's nodes up to date. Of one that cannot be read the last good state stays."""
+        assert self._followed is not None  # noqa: S101 # `start` comes first
+        followed, known = self._followed, self._nodes
+        try:
+            for name in known.keys() - nodes.keys():
+                del known[name]
+                followed.inventory.remove_node(name)
+                followed.changed.set()
+            for name, seen in nodes.items():
+                if known.get(name) is not seen.node:
+                    known[name] = seen.node
+                    self._take_node(followed, seen.node)
+        except Exception:
+            self.stop()  # the inventory is not right any more
+            raise
+
+    def _take_node(self, followed: FollowedInventory, node: NodeIn) -> None:
+        try:
+            followed.inventory.put(followed.inventory.node_of(node))
+        except UNREADABLE as error:
+            log.warning("nodes: left out an object: %s", error)
+            return
+        followed.changed.set()
 
     def missing(self) -> str:
         """Why it is not known what pods wait for, or what they hold; empty: it is."""
@@ -86,7 +122,9 @@ class DemandFollower:
         if self._bug is not None:
             return "the cluster is not followed any more"
         table = self._followed.table
-        why = self._follower.missing(table) or self._follower.forbidden(table) or self._followed.error
+        follower = self._follower
+        why = follower.missing(table) or follower.forbidden(table) or self._followed.error
+        why = why or follower.stale(self._nodes_table)
         return why or (self._failed if self._clock.now() < self._looked + self._soonest else "")
 
     def is_beginning(self) -> bool:

@@ -13,6 +13,7 @@ from tessera.controller.layouts.state import LayoutState
 from tessera.controller.reconciler import Beside, ReconcilerFailures, ReconcilerParts, ServerTime
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import Once
+from tessera.kube.watch.table import Table
 from tessera.protocol.mig.miglayout import MigLayout
 from tessera.protocol.mig.operator import MigManagerConfig
 
@@ -30,14 +31,15 @@ class Looking:
         parts: ReconcilerParts,
         failures: ReconcilerFailures,
         pilot: Autopilot,
+        nodes: Table,
         soonest: float,
     ) -> None:
-        """`soonest`: seconds between two looks."""
+        """`nodes`: the table by which the reconciler follows them; `soonest`: seconds between two looks."""
         self._metrics = parts.metrics
         self._failures = failures
         self._pilot = pilot
         self._beside = Beside()
-        self._demand = DemandFollower(parts.client, parts.follower, self._beside, soonest)
+        self._demand = DemandFollower(parts.client, parts.follower, nodes, self._beside, soonest)
         self._time = ServerTime(parts.client)
         self._wrong_clock = Once()
 
@@ -82,6 +84,7 @@ class Looking:
     ) -> Undecided | None:
         """Look at what pods wait for, and decide. What is decided by is copied first: the watches go on."""
         self._demand.start()
+        self._demand.take_nodes(state.nodes)
         missing, pilot = self._demand.missing(), self._pilot
         if not missing and (self._demand.is_due(wants=pilot.is_unsettled()) or not pilot.knows(ours)):
             question = pilot.question(ours, state.layouts.values(), state.nodes, self._time.now())
