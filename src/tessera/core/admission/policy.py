@@ -288,6 +288,10 @@ class FallbackPolicy:
         if self.when is When.FULL:
             object.__setattr__(self, "full_enabled", True)
 
+    def __hash__(self) -> int:
+        """Of what has a hash, and most configurations differ in: what is worked out by it is kept by it."""
+        return hash((self.downgrades, self.upgrades, self.whole_gpu, self.max_whole_gpus))
+
     def minimums(self, profile: MigProfile) -> Iterator[Minimum]:
         """The least memory of what stands for a profile."""
         if self.min_memory is not None:

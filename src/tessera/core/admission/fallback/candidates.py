@@ -6,12 +6,13 @@ annotation forbids stays in the list with the reason, so that messages can name 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from operator import attrgetter
 
 from tessera.core.admission.policy import GIB, Constraints, FallbackPolicy
-from tessera.core.admission.view.usable import Usable
+from tessera.core.admission.view.usable import MOST_REMEMBERED, Usable, profiles_among
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.mig.geometry import is_whole_card
 from tessera.core.mig.profile import MigProfile
@@ -39,24 +40,70 @@ class Candidate:
     obstacle: str = ""  # why it may not be chosen
 
 
+def candidates_for(
+    asked: str,
+    profile: MigProfile,
+    need: Number,
+    usable: Usable,
+    policy: FallbackPolicy,
+    constraints: Constraints,
+    over_quota: Callable[[str], str] | None,
+) -> Sequence[Candidate]:
+    """What may stand for so many devices of a profile, best first; `over_quota` says which quota forbids a resource, if one is about GPUs."""
+    offered = tuple(usable.most)
+    # a node's credentials can state thousands of resources, and others each time
+    list_candidates = _candidates if len(offered) <= MOST_REMEMBERED else _candidates.__wrapped__
+    listed = list_candidates(
+        asked,
+        profile,
+        need > policy.max_whole_gpus,
+        offered,
+        usable.whole,
+        usable.card_memory_gb,
+        policy,
+        constraints,
+    )
+    return listed if over_quota is None else _within_quota(listed, over_quota)
+
+
+# Worked out once for all pods that ask for a profile where the same is offered: some 250 KiB.
+@lru_cache(maxsize=256)
+def _candidates(
+    asked: str,
+    profile: MigProfile,
+    too_many: bool,
+    offered: tuple[str, ...],
+    whole: bool,
+    card_memory_gb: int | None,
+    policy: FallbackPolicy,
+    constraints: Constraints,
+) -> Sequence[Candidate]:
+    ladder = _Ladder(profile, too_many, offered, whole, card_memory_gb, policy, constraints)
+    chain = policy.chains.get(asked)
+    others = ladder.rungs() if chain is None else ladder.chained(to for to in chain if to != asked)
+    return (Candidate(asked, Step.AS_ASKED, Step.AS_ASKED), *others)
+
+
+def _within_quota(listed: Sequence[Candidate], over_quota: Callable[[str], str]) -> Sequence[Candidate]:
+    """The same candidates, where a quota forbids some; what the pod asks for is the API server's to judge."""
+    asked, *others = listed
+    return asked, *(
+        one if one.obstacle else Candidate(one.resource, one.kind, one.order, over_quota(one.resource))
+        for one in others
+    )
+
+
 @value
-class Ladder:
+class _Ladder:
     """What leads down and up from a profile that is asked for, and what holds for it: settings, constraints, offers."""
 
     profile: MigProfile
-    need: Number  # devices
-    usable: Usable
+    too_many: bool  # more devices than whole GPUs may take the place of
+    offered: tuple[str, ...]
+    whole: bool  # as in `Usable`
+    card_memory_gb: int | None
     policy: FallbackPolicy
     constraints: Constraints
-    over_quota: (
-        Callable[[str], str] | None
-    )  # which quota keeps the pod from a resource; None: no quota is about GPUs
-
-    def candidates(self, asked: str) -> Iterator[Candidate]:
-        """What may stand for the profile, best first. What was asked for always comes first."""
-        yield Candidate(asked, Step.AS_ASKED, Step.AS_ASKED)
-        chain = self.policy.chains.get(asked)
-        yield from self.rungs() if chain is None else self.chained(to for to in chain if to != asked)
 
     def chained(self, chain: Iterable[str]) -> Iterator[Candidate]:
         """The operator's own order."""
@@ -66,7 +113,7 @@ class Ladder:
 
     def rungs(self) -> Iterator[Candidate]:
         """The computed order."""
-        profile, offered = self.profile, self.usable.profiles
+        profile, offered = self.profile, profiles_among(self.offered)
         whole = self._step_to(WHOLE_GPU)
         if whole is Step.EQUAL:
             yield self._rung(whole, WHOLE_GPU)
@@ -83,7 +130,7 @@ class Ladder:
         """
         profile = self.profile
         if resource == WHOLE_GPU:
-            equal = is_whole_card(profile) and not self.usable.has_cards_below(profile.memory_gb * GIB)
+            equal = is_whole_card(profile) and not self._has_cards_below(profile.memory_gb * GIB)
             return Step.EQUAL if equal else Step.WHOLE_GPU
         to = MigProfile.of_resource(resource)
         if to is None:
@@ -100,10 +147,11 @@ class Ladder:
 
     def _obstacle(self, kind: Step, to: str) -> str:
         """Why it may not be chosen; empty when it may."""
-        obstacle = self._forbidden(kind) or self._too_little(to)
-        if not obstacle and self.over_quota is not None:
-            return self.over_quota(to)
-        return obstacle
+        return self._forbidden(kind) or self._too_little(to)
+
+    def _has_cards_below(self, amount: Number) -> bool:
+        """Whether some whole GPU is known to have less memory."""
+        return self.card_memory_gb is not None and self.card_memory_gb * GIB < amount
 
     def _forbidden(self, kind: Step) -> str:
         policy, constraints = self.policy, self.constraints
@@ -116,9 +164,9 @@ class Ladder:
             reason = reason or constraints.no_larger
         elif not policy.whole_gpu:
             setting = "fallback.wholeGPU: false"
-        elif not self.usable.whole:
+        elif not self.whole:
             return "some nodes offer slices or shares under that name"
-        elif kind is Step.WHOLE_GPU and self.need > policy.max_whole_gpus:
+        elif kind is Step.WHOLE_GPU and self.too_many:
             setting = f"fallback.maxWholeGPUs: {policy.max_whole_gpus}"
         if constraints.never or not setting:
             return f"forbidden: {reason}" if reason else ""
@@ -129,7 +177,7 @@ class Ladder:
         if minimum is None:
             return ""
         if to == WHOLE_GPU:
-            enough = not self.usable.has_cards_below(minimum.amount.number)
+            enough = not self._has_cards_below(minimum.amount.number)
         elif (profile := MigProfile.of_resource(to)) is not None:
             enough = profile.memory_gb * GIB >= minimum.amount.number  # a profile's 20gb counts as 20 GiB
         else:

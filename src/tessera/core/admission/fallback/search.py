@@ -6,13 +6,13 @@ the pod, and what is chosen for all of them must fit together on one node. With 
 containers.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.fallback.candidates import Candidate, Ladder, Step
+from tessera.core.admission.fallback.candidates import Candidate, Step, candidates_for
 from tessera.core.admission.fallback.found import (
     NO_ROOM,
     NOT_ENOUGH,
@@ -107,16 +107,16 @@ class FallbackSearch:
         return other
 
     @cached_property
-    def lists(self) -> list[list[Candidate]]:
-        return [list(self._candidates(resource)) for resource in self.asked]
+    def lists(self) -> list[Sequence[Candidate]]:
+        return [self._candidates(resource) for resource in self.asked]
 
-    def _candidates(self, resource: str) -> Iterator[Candidate]:
+    def _candidates(self, resource: str) -> Sequence[Candidate]:
         profile, constraints = self.asked[resource], self.constraints
         for minimum in self._policy.minimums(profile):
             constraints = constraints.at_least(minimum)
         over_quota = None if self._allowance is None else partial(self._over_quota, sources=(resource,))
         need = self.need((resource,))
-        return Ladder(profile, need, self.usable, self._policy, constraints, over_quota).candidates(resource)
+        return candidates_for(resource, profile, need, self.usable, self._policy, constraints, over_quota)
 
     def choose(self) -> Found:
         """What each of the pod's profiles becomes."""

@@ -5,15 +5,14 @@ have how much of one thing. A node that comes, changes or goes touches its own r
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from functools import lru_cache, reduce
+from functools import reduce
 from math import ceil
 from operator import or_
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from tessera.core.admission.policy import GIB
 from tessera.core.kubernetes.node import Offer
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.mig.profile import MigProfile
@@ -21,7 +20,7 @@ from tessera.core.resources import WHOLE_GPU
 
 UNLIMITED: Final = 2**63 - 1  # what a node has of a type that the autoscaler can bring
 COMING: Final = 1  # the bit of a node that the autoscaler can bring; no node that is there has it
-_MOST_REMEMBERED: Final = 64  # resources that nodes offer together
+MOST_REMEMBERED: Final = 64  # resources that nodes offer together
 _BLOCKS: Final = 64  # of one column: as much memory as so many rows, at most
 Key = TypeVar("Key")
 
@@ -237,13 +236,6 @@ class Usable:
         for resource in coming:
             self.most[resource] = UNLIMITED
 
-    @property
-    def profiles(self) -> list[MigProfile]:
-        """The profiles among them, smallest first."""
-        resources = tuple(self.most)
-        # a node's credentials can state thousands of resources, and others each time
-        return (_profiles if len(resources) <= _MOST_REMEMBERED else _profiles.__wrapped__)(resources)
-
     def from_plugin(self, resource: str) -> bool:
         """Whether some node has it allocatable: a device plugin serves it there, or the autoscaler can bring it."""
         served = self.columns.dra.get(resource, 0)
@@ -252,10 +244,6 @@ class Usable:
     def from_dra(self, resource: str) -> bool:
         """Whether some node serves it through DRA."""
         return self._dra and bool(self.columns.dra.get(resource, 0) & self.nodes)
-
-    def has_cards_below(self, amount: Number) -> bool:
-        """Whether some whole GPU is known to have less memory."""
-        return self.card_memory_gb is not None and self.card_memory_gb * GIB < amount
 
     def with_room(self, among: int, resource: str, need: Number) -> int:
         """Those of some nodes that have at least so many."""
@@ -279,8 +267,8 @@ class Usable:
         return found if self._dra else found & ~self.columns.dra.get(resource, 0)
 
 
-@lru_cache(maxsize=512)  # what nodes offer together is said again with every decision
-def _profiles(resources: tuple[str, ...]) -> list[MigProfile]:
+def profiles_among(resources: Iterable[str]) -> list[MigProfile]:
+    """The profiles among some resources, smallest first."""
     found = [p for p in map(MigProfile.of_resource, resources) if p is not None]
     return sorted(found, key=lambda one: one.rank)
 
