@@ -8,6 +8,7 @@ trial begins with the profile that has the fewest options, and takes tens of ste
 long, too, and few nodes are left, it is worked out for each of them which profiles fit into its resources together.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import pairwise
@@ -25,6 +26,9 @@ _ONE_TRIAL: Final = 1_000
 _FEW_NODES: Final = 64
 _MOST_FITTING: Final = 500  # sets of profiles that fit into a resource, worked out at once
 _TRIED_BY_A_REFUSAL: Final = 50  # trials know nothing of injection: where it refuses much, they help little
+_STEPS: Final = tuple(map(int, Step))[1:]  # away from what was asked for
+
+_Option = tuple[str, int, bool]  # resource, step, and whether it is a change
 
 
 @value
@@ -70,36 +74,49 @@ class Together:
         self._room_of, self._accepts, self._work = room, accepts, work
         self._injecting, self._injected = injecting, ""  # the only resource with a rule that can be chosen
         self._asked = tuple(lists)
-        every = {one.resource for found in lists.values() for one in found}
-        self._rooms: dict[str, dict[int, int]] = {to: {} for to in every}  # resource → profiles → nodes
-        self._sources = dict.fromkeys(every, 0)  # the profiles for which each resource is chosen
-        self._lists = [
-            [
-                (one.resource, int(one.order), one.order is not Step.AS_ASKED)
-                for one in found
-                if self._room(one.resource, 1 << place)
-            ]
-            for place, found in enumerate(lists.values())
-        ]
+        self._rooms: dict[str, dict[int, int]] = {}  # resource → profiles → nodes
+        self._sources = defaultdict[str, int](int)  # the profiles for which each resource is chosen
+        self._later = [iter(found) for found in lists.values()]  # the candidates that are not looked at yet
+        self._next = [next(found, None) for found in self._later]
+        self._lists: list[list[_Option]] = [[] for _ in lists]  # that have room alone
+        self._look_at(Step.AS_ASKED)
         self._staying = self._nodes_where_profiles_stay()
         self._ahead: list[_Ahead] = []
         self._chosen: dict[str, str] = {}
 
     def best(self, nodes: int) -> dict[str, str] | None:
         """What each profile becomes; None when nothing fits, or there are too many combinations."""
-        for worst in list(Step)[1:]:
-            self._begin(worst)
+        for worst in _STEPS:
+            if not self._look_at(worst):
+                continue  # no combination goes so far
+            self._begin()
             self._ahead = self._look_ahead(worst)
             first = self._ahead[0]
             fitting = first.nodes & nodes
-            if first.reaches and fitting:
-                fitting = self._fitting(0, int(worst), range(first.least, first.most + 1), fitting)
-            if first.reaches and fitting:
+            if fitting:
+                fitting = self._fitting(0, range(first.least, first.most + 1), fitting)
+            if fitting:
                 for changes in range(max(1, first.least), first.most + 1):
-                    if self._branch(0, int(worst), changes, 0, fitting):
+                    if self._branch(0, worst, changes, 0, fitting):
                         return self._chosen
         self._work.spend(self.combinations)
         return None
+
+    def _look_at(self, step: int) -> bool:
+        """Take in the candidates of one more step; say whether one of them has room. Those of milder steps are there."""
+        reaches = False
+        for place, found in enumerate(self._next):
+            while found is not None and found.order <= step:
+                to, sources = found.resource, 1 << place
+                rooms = self._rooms.setdefault(to, {})
+                room = self._room_of(to, (self._asked[place],))
+                if to != self._injected:
+                    rooms[sources] = room
+                if room:
+                    self._lists[place].append((to, int(found.order), found.order is not Step.AS_ASKED))
+                    reaches = True
+                found = self._next[place] = next(self._later[place], None)
+        return reaches
 
     def _nodes_where_profiles_stay(self) -> list[list[int]]:
         """By place and number: the nodes that have room for so many of the profiles from there on as they are asked for, each alone."""
@@ -109,29 +126,31 @@ class Together:
             every.append([-1, *(more | fewer & room for fewer, more in pairwise(after))])
         return every[::-1]
 
-    def _begin(self, worst: Step) -> None:
+    def _begin(self) -> None:
         """Go by what injection adds where it is known what that goes by."""
-        near = {to for found in self._lists for to, order, _ in found if order <= worst}
-        ruled = self._injecting.ruled & near
+        ruled = self._injecting.ruled
+        if ruled:
+            ruled = ruled & {to for found in self._lists for to, _, _ in found}
         before, self._injected = self._injected, next(iter(ruled)) if len(ruled) == 1 else ""
         if self._injected != before:
             self._rooms.update((to, {}) for to in {before, self._injected} - {""})
 
-    def _look_ahead(self, worst: Step) -> list[_Ahead]:
-        ahead = [_Ahead()]
+    def _look_ahead(self, worst: int) -> list[_Ahead]:
+        after = _Ahead()
+        ahead = [after]
         for place in reversed(range(len(self._asked))):
-            near = [(to, order) for to, order, _ in self._lists[place] if order <= worst]
-            after = ahead[-1]
-            orders = {order for _, order in near}
-            rooms = [self._room(to, 1 << place) for to, _ in near]
-            options = sum([room.bit_count() for room in rooms])
-            ahead.append(_Ahead(
-                after.least + (Step.AS_ASKED not in orders),
-                after.most + (orders != {Step.AS_ASKED}),
-                after.reaches or worst in orders,
+            options = self._lists[place]
+            rooms = [self._room(to, 1 << place) for to, _, _ in options]
+            number = sum([room.bit_count() for room in rooms])
+            changes = [changed for _, _, changed in options]
+            after = _Ahead(
+                after.least + all(changes),
+                after.most + any(changes),
+                after.reaches or (bool(options) and options[-1][1] == worst),  # the last goes furthest
                 after.nodes & reduce(or_, rooms, 0),
-                tuple(sorted((*after.hardest, (options, place)))),
-            ))  # fmt: skip
+                tuple(sorted((*after.hardest, (number, place)))),
+            )
+            ahead.append(after)
         return ahead[::-1]
 
     def _branch(self, place: int, worst: int, changes: int, used: int, nodes: int) -> bool:
@@ -142,7 +161,7 @@ class Together:
         if (
             self.combinations >= _COMBINATIONS_BEFORE_TRIALS and place < len(self._asked) - 2
         ):  # two are chosen as quickly as tried
-            nodes = self._fitting(place, worst, range(changes, changes + 1), nodes)
+            nodes = self._fitting(place, range(changes, changes + 1), nodes)
         return bool(nodes) and self._choose(place, worst, changes, used, nodes)
 
     def _choose(self, place: int, worst: int, changes: int, used: int, nodes: int) -> bool:
@@ -158,7 +177,7 @@ class Together:
         nodes &= after.nodes
         for to, order, changed in self._lists[place]:
             left = changes - changed
-            if order > worst or left < after.least or left > after.most:
+            if left < after.least or left > after.most:
                 continue
             highest = max(used, order)
             if highest < worst and not after.reaches:
@@ -175,16 +194,16 @@ class Together:
                 self._sources[to] = before
         return False
 
-    def _fitting(self, place: int, worst: int, changes: range, nodes: int) -> int:
+    def _fitting(self, place: int, changes: range, nodes: int) -> int:
         """Those of some nodes on which all that is still to be chosen fits, with so many changes; more of them when that takes too long."""
         self._try_until = min(_MOST_TRIED, self._tried + _ONE_TRIAL)
-        if not self._fits(self._ahead[place].hardest, worst, changes[-1], nodes):
+        if not self._fits(self._ahead[place].hardest, changes[-1], nodes):
             return 0
         if self._tried <= self._try_until or self._tried > _MOST_TRIED or nodes.bit_count() > _FEW_NODES:
             return nodes
-        return self._packed(place, worst, changes, nodes)
+        return self._packed(place, changes, nodes)
 
-    def _packed(self, place: int, worst: int, changes: range, nodes: int) -> int:
+    def _packed(self, place: int, changes: range, nodes: int) -> int:
         """The same, worked out for every node: which sets of profiles its resources have room for, one resource after the other.
 
         A set of profiles is a number, and so is a set of them with so many changes: bit n is the set n, with one more change 2**count later.
@@ -192,9 +211,8 @@ class Together:
         count = len(self._asked) - place
         options: dict[str, list[tuple[int, bool]]] = {}
         for at, found in enumerate(self._lists[place:]):
-            for to, order, changed in found:
-                if order <= worst:
-                    options.setdefault(to, []).append((1 << at, changed))
+            for to, _, changed in found:
+                options.setdefault(to, []).append((1 << at, changed))
         packs = [self._packs(place, to, items, nodes) for to, items in options.items()]
         entries = sum(map(len, packs))
         if entries >= _MOST_FITTING:
@@ -228,13 +246,13 @@ class Together:
                 break
         return packs[1:]
 
-    def _fits(self, rest: tuple[tuple[int, int], ...], worst: int, changes: int, nodes: int) -> bool:
+    def _fits(self, rest: tuple[tuple[int, int], ...], changes: int, nodes: int) -> bool:
         """Whether what is still to be chosen fits at all, with at most so many changes; True when that takes too long."""
         if not rest:
             return True
         (_, place), others = rest[0], rest[1:]
-        for to, order, changed in self._lists[place]:
-            if order > worst or changed > changes:
+        for to, _, changed in self._lists[place]:
+            if changed > changes:
                 continue
             if self._tried > self._try_until:
                 return True
@@ -243,7 +261,7 @@ class Together:
             narrowed = nodes & self._room(to, before | 1 << place)
             if narrowed:
                 self._sources[to] = before | 1 << place
-                fits = self._fits(others, worst, changes - changed, narrowed)
+                fits = self._fits(others, changes - changed, narrowed)
                 self._sources[to] = before
                 if fits:
                     return True
