@@ -18,7 +18,7 @@ _PROFILE: Final = re.compile(
     r"(?P<compute>[1-9]\d{0,2})g\.(?P<memory>[1-9]\d{0,5})gb(?P<extras>(?:[+.-][a-z][a-z0-9.]{0,15})?)",
     re.ASCII,
 )
-_LONGEST: Final = 31  # characters that this can match; longer ones are not even remembered
+_LONGEST_PROFILE: Final = 31  # characters that this can match; longer ones are not even remembered
 _SHARE: Final = ("+shared", ".shared", "-shared")
 
 
@@ -30,7 +30,7 @@ class ProfileName(NamedTuple):
 
 def profile_name(text: str) -> ProfileName | None:
     """The parts of `1g.10gb`, `1g.10gb+me` or, as resource names have it, `1g.10gb.me`; None for what is no profile, as a share is none."""
-    return _parse(text) if len(text) <= _LONGEST else None
+    return _parse(text) if len(text) <= _LONGEST_PROFILE else None
 
 
 def is_profile(resource: str) -> bool:
@@ -55,6 +55,7 @@ def _parse(text: str) -> ProfileName | None:
 PODS: Final = "pods"  # a node's places for pods; every pod takes one, and none says so
 SHARED: Final = ".shared"  # what NVIDIA's plugin puts behind the name of what it shares (time slicing, MPS)
 _DOMAIN: Final = "nvidia.com/"
+_LONGEST: Final = len(MIG_PREFIX) + _LONGEST_PROFILE + len(SHARED)  # characters of a name that can be a GPU's
 
 # apimachinery's IsQualifiedName: an optional DNS subdomain and a slash, then up to 63 letters, digits, - _ .
 _QUALIFIED_NAME: Final = re.compile(
@@ -78,7 +79,12 @@ def is_share(resource: str) -> bool:
 
 def is_any_gpu(resource: str) -> bool:
     """Whether it is a GPU or a part of one, shared ones too: what capacity counts."""
-    return resource.startswith(_DOMAIN) and (is_whole_or_mig(resource) or is_share(resource))
+    return resource.startswith(_DOMAIN) and len(resource) <= _LONGEST and _is_any_gpu(resource)
+
+
+@lru_cache(maxsize=1024)  # every amount of every pod is asked about
+def _is_any_gpu(resource: str) -> bool:
+    return is_whole_or_mig(resource) or is_share(resource)
 
 
 def is_extended(resource: str) -> bool:

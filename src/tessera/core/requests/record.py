@@ -88,12 +88,12 @@ def asked_first(record: str) -> str:
 
 def gpus_of(container: Container) -> dict[str, int]:
     """The GPUs that a container asks for, by resource; never zero of one."""
-    found: dict[str, int] = {}
-    for resource in container.resources():
-        amount = container.asked(resource) if is_any_gpu(resource) else None
-        if amount and (count := int(amount.value)):
-            found[resource] = count
-    return found
+    requests = container.requests
+    found = {r: int(amount.number) for r, amount in requests.items() if is_any_gpu(r)}
+    for resource, amount in container.limits.items():
+        if resource not in requests and is_any_gpu(resource):
+            found[resource] = int(amount.number)
+    return found if all(found.values()) else {resource: count for resource, count in found.items() if count}
 
 
 def asked_of(pod: Pod) -> dict[str, dict[str, int]]:
