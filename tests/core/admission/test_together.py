@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tessera.core.admission.fallback import together
 from tessera.core.admission.fallback.candidates import Candidate, Step
-from tessera.core.admission.fallback.together import MOST_COMBINATIONS, Injecting, Together
+from tessera.core.admission.fallback.together import MOST_COMBINATIONS, NO_RULES, Injecting, Together
 from tessera.core.admission.limits import Work
 from tests.examples import examples
 
@@ -89,7 +89,7 @@ def test_like_trying_everything(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(together, "_COMBINATIONS_BEFORE_TRIALS", combinations_before_trials)
         patch.setattr(together, "_ONE_TRIAL", one_trial)
-        injecting = Injecting(frozenset(ruled), large_enough)
+        injecting = Injecting(frozenset(ruled), large_enough) if ruled or refused else NO_RULES
         found = Together(lists, room, accepts, Work(), injecting).best((1 << len(nodes)) - 1)
     assert found == walked(lists, alone, lambda chosen: accepts(chosen, alone(chosen)))
 

@@ -26,7 +26,7 @@ from tessera.core.admission.fallback.found import (
     free_in_words,
     offered_in_words,
 )
-from tessera.core.admission.fallback.together import MOST_COMBINATIONS, Injecting, Together
+from tessera.core.admission.fallback.together import MOST_COMBINATIONS, NO_RULES, Injecting, Together
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.policy import Constraints, FallbackPolicy, counts_dra
 from tessera.core.admission.view.usable import COMING, Usable
@@ -246,9 +246,11 @@ class FallbackSearch:
             asked: [one for one in found if not one.obstacle]
             for asked, found in zip(self.asked, self.lists, strict=True)
         }
-        ruled = frozenset() if self._injects_anyway else frozenset(to for _, to in self._injects)
-        injected = Injecting(ruled, self._large_enough_injected)
-        self._together = Together(lists, self._room, self._has_room_injected, self.work, injected)
+        injecting = NO_RULES
+        if self._injects or self._injects_anyway:
+            ruled = frozenset() if self._injects_anyway else frozenset(to for _, to in self._injects)
+            injecting = Injecting(ruled, self._large_enough_injected)
+        self._together = Together(lists, self._room, self._has_room_injected, self.work, injecting)
         every = self.need((*self.asked, WHOLE_GPU))
         return self._together.best(self.usable.with_devices(self._with_beside, every))
 
@@ -282,7 +284,7 @@ class FallbackSearch:
             lesser = tuple(one for one in sources if self._is_lesser(one))
             if lesser and self.need(lesser) > self._policy.max_whole_gpus:
                 return 0
-        if sources != (to,) and self._over_quota(to, sources):
+        if self._allowance is not None and sources != (to,) and self._over_quota(to, sources):
             return 0
         return self._with_room(self._with_beside, to, sources)
 

@@ -20,6 +20,7 @@ from tessera.core.admission.limits import Work
 from tessera.core.values import value
 
 MOST_COMBINATIONS: Final = 10_000  # combinations that are tried for one pod: some ten milliseconds
+_FIRST_LOOKS: Final = 16  # some 30 µs
 _COMBINATIONS_BEFORE_TRIALS: Final = 300  # most searches have ended by then
 _MOST_TRIED: Final = 5_000  # steps of all trials: some five milliseconds
 _ONE_TRIAL: Final = 1_000
@@ -70,22 +71,26 @@ class Together:
         injecting: Injecting = NO_RULES,
     ) -> None:
         """`lists`: the candidates of each profile; `room`: the nodes for a resource in place of several profiles."""
-        self.combinations = self._tried = self._try_until = 0
+        self.combinations = self._tried = self._try_until = self._looks = 0
         self._room_of, self._accepts, self._work = room, accepts, work
         self._injecting, self._injected = injecting, ""  # the only resource with a rule that can be chosen
         self._asked = tuple(lists)
-        self._rooms: dict[str, dict[int, int]] = {}  # resource → profiles → nodes
+        self._rooms = defaultdict[str, dict[int, int]](dict)  # resource → profiles → nodes
         self._sources = defaultdict[str, int](int)  # the profiles for which each resource is chosen
+        self._candidates = tuple(lists.values())
         self._later = [iter(found) for found in lists.values()]  # the candidates that are not looked at yet
         self._next = [next(found, None) for found in self._later]
         self._lists: list[list[_Option]] = [[] for _ in lists]  # that have room alone
-        self._look_at(Step.AS_ASKED)
-        self._staying = self._nodes_where_profiles_stay()
+        self._staying: list[list[int]] = []
         self._ahead: list[_Ahead] = []
         self._chosen: dict[str, str] = {}
 
     def best(self, nodes: int) -> dict[str, str] | None:
         """What each profile becomes; None when nothing fits, or there are too many combinations."""
+        if self._injecting is NO_RULES and self._is_first_look_enough(nodes):
+            return self._chosen
+        self._look_at(Step.AS_ASKED)
+        self._staying = self._nodes_where_profiles_stay()
         for worst in _STEPS:
             if not self._look_at(worst):
                 continue  # no combination goes so far
@@ -102,16 +107,55 @@ class Together:
         self._work.spend(self.combinations)
         return None
 
+    def _is_first_look_enough(self, nodes: int) -> bool:
+        """Whether one of the first combinations fits, as it does for most pods: to look ahead would take longer."""
+        self._looks = _FIRST_LOOKS
+        reached = {int(one.order) for found in self._candidates for one in found}
+        return any(
+            self._look(0, worst, changes, 0, nodes)
+            for worst in _STEPS
+            if worst in reached
+            for changes in range(1, len(self._asked) + 1)
+        )
+
+    def _look(self, place: int, worst: int, changes: int, used: int, nodes: int) -> bool:
+        """Choose from one profile on, as `_choose` does, with no look ahead; False, too, after some looks."""
+        after = len(self._asked) - place - 1
+        for one in self._candidates[place]:
+            to, order = one.resource, int(one.order)
+            left = changes - (order > 0)
+            if order > worst or self._looks <= 0:
+                return False
+            if not 0 <= left <= after or (not after and max(used, order) < worst):
+                continue
+            self._looks -= 1
+            before = self._sources[to]
+            sources = before | 1 << place
+            narrowed = nodes & self._room(to, sources)
+            if not narrowed:
+                continue
+            self._chosen[self._asked[place]], self._sources[to] = to, sources
+            if (
+                self._look(place + 1, worst, left, max(used, order), narrowed)
+                if after
+                else self._accepts(self._chosen, narrowed)
+            ):
+                return True
+            self._sources[to] = before
+        return False
+
     def _look_at(self, step: int) -> bool:
         """Take in the candidates of one more step; say whether one of them has room. Those of milder steps are there."""
         reaches = False
         for place, found in enumerate(self._next):
             while found is not None and found.order <= step:
                 to, sources = found.resource, 1 << place
-                rooms = self._rooms.setdefault(to, {})
-                room = self._room_of(to, (self._asked[place],))
-                if to != self._injected:
-                    rooms[sources] = room
+                rooms = self._rooms[to]
+                room = rooms.get(sources) if to != self._injected else None
+                if room is None:
+                    room = self._room_of(to, (self._asked[place],))
+                    if to != self._injected:
+                        rooms[sources] = room
                 if room:
                     self._lists[place].append((to, int(found.order), found.order is not Step.AS_ASKED))
                     reaches = True
@@ -269,13 +313,14 @@ class Together:
 
     def _room(self, to: str, sources: int) -> int:
         """The nodes that have room for a resource in place of several profiles, each one bit."""
-        room = self._rooms[to].get(sources)
+        rooms = self._rooms[to]
+        room = rooms.get(sources)
         if room is None:
             asked = tuple([one for place, one in enumerate(self._asked) if sources >> place & 1])
             room = self._room_of(to, asked)
             if room and to == self._injected:
                 room &= self._injecting.nodes(to, asked)
-            self._rooms[to][sources] = room
+            rooms[sources] = room
         return room
 
 
