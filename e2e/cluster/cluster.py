@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -14,6 +15,7 @@ from e2e.cluster.api import Api, ApiError, Object
 from e2e.cluster.client import PATIENCE, Client, schedulable
 from e2e.cluster.control_plane import Addresses, ControlPlane
 from e2e.cluster.errors import ClusterError, Unavailable
+from e2e.cluster.etcd import Etcd
 from e2e.cluster.folder import Folder
 from e2e.cluster.images import write_busybox_images
 from e2e.cluster.network import Network
@@ -89,6 +91,33 @@ class Cluster(Client):
         """Stop the API server, start it again, and wait until it is ready."""
         self.stop_apiserver()
         self.start_apiserver(*options)
+
+    def back_up_etcd(self, target: Path) -> None:
+        """Copy what etcd has into a folder that does not exist yet. API server and etcd stand still meanwhile."""
+        for name in ("kube-apiserver", "etcd"):
+            self.signal(name, signal.SIGSTOP)
+        try:
+            shutil.copytree(self._plane.etcd_data, target)
+        finally:
+            for name in ("etcd", "kube-apiserver"):
+                self.signal(name, signal.SIGCONT)
+
+    def restore_etcd(self, source: Path) -> None:
+        """Put a backup in the place of what etcd has now, and wait until the API server is ready.
+
+        As `etcdutl snapshot restore --bump-revision --mark-compacted` does it: revisions go on from the newest one that
+        clients have seen, and what lies before is compacted. So clients notice, and list everything again.
+        """
+        etcd = Etcd(self._plane.addresses.etcd_port)
+        newest = etcd.revision()
+        self.stop_apiserver()
+        self._running.pop("etcd").stop()
+        shutil.rmtree(self._plane.etcd_data)
+        shutil.copytree(source, self._plane.etcd_data)
+        self._spawn("etcd", self._commands["etcd"])
+        self._until(etcd.is_ready, "etcd is ready")
+        etcd.raise_revision(newest)
+        self.start_apiserver()
 
     def signal(self, program: str, number: int) -> None:
         """Send a signal to one of the cluster's programs."""

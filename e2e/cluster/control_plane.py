@@ -57,13 +57,18 @@ class ControlPlane:
         self._controller_manager = self._component("kube-controller-manager")
         self._scheduler = self._component("kube-scheduler")
 
+    @property
+    def etcd_data(self) -> Path:
+        """The folder in which etcd keeps everything."""
+        return self._folder / "etcd"
+
     def etcd(self, program: Path) -> list[str | Path]:
         """The store; its data may be lost with the machine."""
         client = f"http://127.0.0.1:{self.addresses.etcd_port}"
         peer = f"http://127.0.0.1:{self.addresses.etcd_peer_port}"
         return [
             program,
-            f"--data-dir={self._folder / 'etcd'}",
+            f"--data-dir={self.etcd_data}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",

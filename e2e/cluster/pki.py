@@ -12,7 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFETIME = dt.timedelta(days=7)  # longer than any cluster of ours lives
-_BACKDATED = dt.timedelta(minutes=5)  # for clocks that step back while a machine boots
+_BACKDATED = dt.timedelta(
+    hours=2
+)  # for clocks that are behind: while a machine boots, or because a test sets them so
 
 _AUTHORITY_USAGE = x509.KeyUsage(
     key_cert_sign=True,
