@@ -1,11 +1,12 @@
 """Layouts kept by the controller, beside a cluster; and a stand-in for the device plugin on nodes that are only objects, which answers to layouts as
 the plugin does, in state and in what is allocatable."""
 
+import os
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -77,10 +78,13 @@ def start_controller(
     lease: str = "",
     line: Line | None = None,
     soonest: float | None = None,
+    more: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Running:
     """`tessera controller --layouts` with the rights that the chart gives it.
 
-    `lease`: other times of its Lease, `line`: its way to the API server, `soonest`: seconds between two looks of the autopilot.
+    `lease`: other times of its Lease, `line`: its way to the API server, `soonest`: seconds between two looks of the autopilot,
+    `more`: further options.
     """
     config = folder / "kubeconfig-of-the-controller"
     if line is not None:
@@ -88,17 +92,25 @@ def start_controller(
     options = [f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text"]
     options += [f"--lease={lease}"] if lease else []
     options += [f"--soonest={soonest}"] if soonest is not None else []
+    options += [f"--metrics-listen={metrics}", *more]
     log = folder / f"controller-{number}.log"
-    module = "e2e.quick_leases" if lease or soonest is not None else "tessera"
-    return Running("controller", *options, f"--metrics-listen={metrics}", log=log, module=module)
+    module = "e2e.quick_controller" if lease or soonest is not None else "tessera"
+    return Running("controller", *options, log=log, module=module, environment=environment)
 
 
 class Replicas:
     """Two replicas of the controller, whose Lease holds for three seconds. The one that leads is killed and replaced, stopped for a while, or cut off."""
 
-    def __init__(self, folder: Path, soonest: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        soonest: float | None = None,
+        more: Sequence[str] = (),
+        environment: Callable[[int], Mapping[str, str]] = lambda number: os.environ,
+    ) -> None:
+        """`more`: further options of each, `environment`: that of the replica with this number."""
         self.kills = self.stops = self.cuts = 0
-        self._folder, self._soonest = folder, soonest
+        self._folder, self._soonest, self._more, self._environment = folder, soonest, more, environment
         self._started = 0
         self._running: dict[Running, Line] = {}
         self._start()
@@ -108,8 +120,21 @@ class Replicas:
         self._started += 1
         line = Line(self._folder / "kubeconfig-of-the-controller")
         lease = '{"duration": 3, "deadline": 2, "retry": 0.4}'
-        one = start_controller(self._folder, self._started, lease=lease, line=line, soonest=self._soonest)
+        one = start_controller(
+            self._folder,
+            self._started,
+            lease=lease,
+            line=line,
+            soonest=self._soonest,
+            more=self._more,
+            environment=self._environment(self._started),
+        )
         self._running[one] = line
+
+    @property
+    def running(self) -> Sequence[Running]:
+        """The replicas that were not killed."""
+        return [*self._running]
 
     def __enter__(self) -> Self:
         return self

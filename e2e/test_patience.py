@@ -143,7 +143,7 @@ def start(folder: Path, name: str, **pace: float) -> Running:
         "--log-format=text",
         f"--pace={json.dumps(quick)}",
         log=folder / f"{name}.log",
-        module="e2e.quick_patience",
+        module="e2e.quick_controller",
     )
 
 
