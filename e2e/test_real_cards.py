@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-import stat
 import subprocess
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from e2e.command import Running, node_options, tessera
 from e2e.layouts import LAYOUTS, kept, mig_layout
 from e2e.nvidia import NVML, Driver, Slice
 from e2e.nvidia.machine import Machine
+from e2e.nvidia.machine import device_nodes as nodes_in_dev
 from e2e.test_device_plugin import MIG, annotate, logged, mapped, pod, wait_allocatable
 from tessera.protocol.kubelet import checkpoint
 from tessera.protocol.mig.nodes import decode_mapping
@@ -310,14 +310,9 @@ def test_mig_parted_and_tessera_cut_alike(node: Node, tmp_path: Path) -> None:
 
 @pytest.fixture
 def device_nodes() -> Iterator[None]:
-    """The card's nodes, as far as a container runtime looks at them."""
-    paths = [Path("/dev/nvidia0"), Path("/dev/nvidiactl")]
-    made = [path for path in paths if not path.exists()]
-    for path in made:
-        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    yield
-    for path in made:
-        path.unlink()
+    """The card's nodes."""
+    with nodes_in_dev():
+        yield
 
 
 def on_kubelet(cluster: ClusterWithNode, driver: Driver, folder: Path) -> Running:
@@ -507,7 +502,7 @@ def test_pods_that_come_at_the_moment_of_a_cut(
                 annotate(cluster, f"{other}={others}")
                 cluster.wait(judged, what="the kubelet's answer")
                 running.until(quiet(driver, 4.0), what="what can be cut")
-                there = {uuid(card, one) for card in driver.cards for one in driver.slices(card)}
+                there = {one.uuid(card) for card in driver.cards for one in driver.slices(card)}
                 for one in cluster.api.get(pods)["items"]:
                     if one["status"]["phase"] == "Failed":
                         ends[one["status"]["reason"]] += 1
@@ -537,11 +532,6 @@ def never_starts(cluster: ClusterWithNode, name: str, profile: str) -> Object:
 def _later(seconds: float, api: Api, path: str, body: Object) -> None:
     time.sleep(seconds)
     api.create(path, body)
-
-
-def uuid(card: int, one: Slice) -> str:
-    """As the stand-in makes it: another one for each slice that was ever made."""
-    return f"MIG-7e55e7a0-{card:04x}-5{one.instance:03x}-8000-{one.serial:012x}"
 
 
 def quiet(driver: Driver, seconds: float = 6.0) -> Callable[[], bool]:

@@ -112,6 +112,10 @@ class Slice:
     serial: int  # of its making: another one if it was made anew
     computes: tuple[int, ...]  # compute slices of each compute instance
 
+    def uuid(self, card: int) -> str:
+        """Its MIG device's, as the stand-in makes it: another one for each slice that was ever made."""
+        return f"MIG-7e55e7a0-{card:04x}-5{self.instance:03x}-8000-{self.serial:012x}"
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

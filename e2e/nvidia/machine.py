@@ -3,6 +3,10 @@
 The files lie in a folder. A program sees them where it looks for them in a mount namespace of its own.
 """
 
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.nvidia.driver import Driver
@@ -75,3 +79,17 @@ class Machine:
                 file = self._proc / "driver/nvidia/capabilities" / name.replace("/", "/mig/", 1)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(_ACCESS.format(minor))
+
+
+@contextmanager
+def device_nodes(cards: int = 1) -> Iterator[None]:
+    """The nodes of the first cards in /dev, as far as a container runtime looks at them."""
+    paths = [Path("/dev/nvidiactl"), *(Path(f"/dev/nvidia{card}") for card in range(cards))]
+    made = [path for path in paths if not path.exists()]
+    for path in made:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    try:
+        yield
+    finally:
+        for path in made:
+            path.unlink()
