@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from e2e.bridge import NAMESPACE, rights
 from e2e.cluster.api import Object
-from e2e.cluster.client import Client, condition_of
+from e2e.cluster.client import Client, condition_of, pods_path
 from e2e.cluster.processes import until
 from e2e.command import Running
 from e2e.line import Line
@@ -47,6 +47,24 @@ def add_gpu_node(cluster: Client, name: str, pool: str) -> None:
     labels = {**LABELS, "pool": pool, mig.CONFIG_STATE: "success"}
     has = mig.read_layout(BEFORE, CARDS).resources()
     cluster.add_node(name, allocatable=dict(has), labels=labels, annotations={mig.RUNAI_CONFIG: BEFORE})
+
+
+def add_running_pod(
+    cluster: Client, namespace: str, name: str, node: str, resource: str = "nvidia.com/mig-3g.71gb"
+) -> None:
+    """A pod that counts as running: nobody runs it, and it is gone when it is deleted."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {resource: "1"}}}
+    spec = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    body = {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+    cluster.api.create(pods_path(namespace), body)
+    ready = {"type": "Ready", "status": "True"}
+    status = {"status": {"phase": "Running", "conditions": [ready]}}
+    cluster.api.patch(f"{pods_path(namespace)}/{name}/status", status, kind="strategic")
+
+
+def set_ready(cluster: Client, node: str, status: str) -> None:
+    ready = {"type": "Ready", "status": status, "reason": "Simulated"}
+    cluster.api.patch(f"{NODES}/{node}/status", {"status": {"conditions": [ready]}}, kind="strategic")
 
 
 def mig_layout(name: str, pool: str = "none", **spec: Any) -> Object:
@@ -140,10 +158,15 @@ class Replicas:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+        for one in self._running:
+            print(f"--- {one.log.name}\n{one.log.read_text()[-3000:]}")  # pytest shows it with a failure
+
+    def close(self) -> None:
+        """Kill the replicas."""
         for one, line in self._running.items():
             one.kill()
             line.close()
-            print(f"--- {one.log.name}\n{one.log.read_text()[-3000:]}")  # pytest shows it with a failure
 
     def leader(self, *others: Running) -> Running:
         """The replica that leads, once one of those that are not left out does."""

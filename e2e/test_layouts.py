@@ -23,8 +23,10 @@ from e2e.layouts import (
     Replicas,
     StandInCutter,
     add_gpu_node,
+    add_running_pod,
     definitions,
     mig_layout,
+    set_ready,
     start_controller,
 )
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
@@ -46,17 +48,6 @@ def cordoned(cluster: Client, name: str) -> bool:
     return bool(node_of(cluster, name)["spec"].get("unschedulable"))
 
 
-def add_running_pod(cluster: Client, namespace: str, name: str, node: str, resource: str = HALF) -> None:
-    """A pod that counts as running: nobody runs it, and it is gone when it is deleted."""
-    container = {"name": "main", "image": "none", "resources": {"limits": {resource: "1"}}}
-    spec = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container]}
-    body = {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
-    cluster.api.create(pods_path(namespace), body)
-    ready = {"type": "Ready", "status": "True"}
-    status = {"status": {"phase": "Running", "conditions": [ready]}}
-    cluster.api.patch(f"{pods_path(namespace)}/{name}/status", status, kind="strategic")
-
-
 def add_budget(cluster: Client, namespace: str, app: str) -> str:
     """A PodDisruptionBudget that allows no eviction of an app's only pod; its path."""
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
@@ -65,11 +56,6 @@ def add_budget(cluster: Client, namespace: str, app: str) -> str:
     seen = lambda one: one and one.get("status", {}).get("currentHealthy") == 1  # noqa: E731
     cluster.wait_for(budgets, app, seen, what="the budget's status")
     return f"{budgets}/{app}"
-
-
-def set_ready(cluster: Client, node: str, status: str) -> None:
-    ready = {"type": "Ready", "status": status, "reason": "Simulated"}
-    cluster.api.patch(f"{NODES}/{node}/status", {"status": {"conditions": [ready]}}, kind="strategic")
 
 
 @pytest.fixture

@@ -81,6 +81,7 @@ class Webhook(Running):
         config: str = "",
         name: str = "webhook",
         authority: Authority | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.authority = authority or Authority(folder / "pki")
@@ -99,6 +100,7 @@ class Webhook(Running):
             "--shutdown-delay=0",
             *options,
             log=folder / f"{name}.log",
+            environment=environment,
         )
         self.until(lambda: len(self._addresses()) == 2, what="both addresses in the log")
         self.metrics_port, self.port = self._addresses()
