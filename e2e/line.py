@@ -48,7 +48,8 @@ class Line:
                 _start(self._connect, self._socket.accept()[0])
 
     def _connect(self, near: socket.socket) -> None:
-        with near, socket.create_connection(self._target) as far:
+        # an API server that is away: the process hears it as the end of its connection
+        with near, suppress(OSError), socket.create_connection(self._target) as far:
             back = _start(self._pass_on, far, near)
             self._pass_on(near, far)
             back.join()
