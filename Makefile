@@ -77,7 +77,7 @@ soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer chec
 	@$(BIN)/python -m stress.attack --memory 256
 	@$(BIN)/python -m stress.tenants
 
-chaos: $(READY) ## Twenty minutes of random faults on a real node while pods and layouts come and go (the device plugin, then DRA)
+chaos: $(READY) ## Twenty minutes of random faults while pods and layouts come and go: device plugin, DRA, cut cards, MigLayouts on several nodes
 	@$(BIN)/python -m stress.chaos
 
 fuzz: $(READY) ## A minute of coverage-guided fuzzing of the review path

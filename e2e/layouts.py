@@ -26,7 +26,7 @@ from tessera.protocol.mig.rollouts import ROLLOUT
 
 NODES = "/api/v1/nodes"
 LAYOUTS = "/apis/tessera.dev/v1alpha1/miglayouts"
-_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CARDS = [product_named("H200")] * 2
 LABELS = {
     "nvidia.com/gpu.product": "NVIDIA-H200",
@@ -84,9 +84,9 @@ def definitions(cluster: Client, folder: Path, **values: Any) -> Iterator[None]:
     with rights(cluster, folder, layouts={"enabled": True, **values}):
         served = lambda one: one and condition_of(one, "Established").get("status") == "True"  # noqa: E731
         name = "miglayouts.tessera.dev"
-        cluster.wait_for(_DEFINITIONS, name, served, what="the definition")
+        cluster.wait_for(DEFINITIONS, name, served, what="the definition")
         yield
-    cluster.wait_gone(_DEFINITIONS, name)
+    cluster.wait_gone(DEFINITIONS, name)
 
 
 def start_controller(
