@@ -20,5 +20,12 @@ def test_fault_21_after_a_restore_older_versions_count():
     assert listed(100) == ("100", "100")
     assert listed(7) == ("100", "100")
     for resource in (NODES, MIG_LAYOUTS):
-        state.table()[resource].forget()
+        state.table()[resource].forget("99")
+    assert listed(7) == ("100", "100"), "written after this list"
+    for resource in (NODES, MIG_LAYOUTS):
+        state.table()[resource].forget("5000")
+    assert listed(7) == ("7", "7"), "the revision was raised after a restore"
+    assert listed(100) == ("100", "100")
+    for resource in (NODES, MIG_LAYOUTS):
+        state.table()[resource].forget("")
     assert listed(7) == ("7", "7")

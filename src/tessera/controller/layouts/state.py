@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tessera.controller.layouts.plan import SeenNode
 from tessera.core.devices.capacity import PodUse
@@ -71,6 +72,8 @@ class LayoutState:
     def table(self) -> Table:
         """How the objects are taken. After a restore of etcd older versions of MigLayouts and nodes count."""
         name, changed = attrgetter("metadata.name"), self._changed
+        forget_layouts = partial(_forget, self.layouts, attrgetter("version"))
+        forget_nodes = partial(_forget, self.nodes, attrgetter("node.metadata.resource_version"))
         layouts = entry_by_name(
             MigLayout.read,
             self.put_layout,
@@ -83,8 +86,8 @@ class LayoutState:
             RESOURCE_SLICES: entry_by_name(
                 decode_slice, self._put_slice, self._remove_slice, key=name, known=self._slices.keys
             ),
-            MIG_LAYOUTS: replace(layouts.reporting(changed), forget=self.layouts.clear),
-            NODES: replace(nodes.reporting(changed), forget=self.nodes.clear),
+            MIG_LAYOUTS: replace(layouts.reporting(changed), forget=forget_layouts),
+            NODES: replace(nodes.reporting(changed), forget=forget_nodes),
             UNFINISHED_PODS: entry_by_key(
                 _HoldingPod.read,
                 self._put_pod,
@@ -173,3 +176,11 @@ class LayoutState:
             del self._held[node][key]
             if not self._held[node]:
                 del self._held[node]
+
+
+def _forget(known: dict[str, Any], version_of: Callable[[Any], str], version: str) -> None:
+    """Forget what is not newer than a version; all of it without one."""
+    for name in [
+        name for name, item in known.items() if not version or not is_before(version, version_of(item))
+    ]:
+        del known[name]

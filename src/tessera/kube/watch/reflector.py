@@ -301,9 +301,8 @@ class Reflector:
         _log.warning("%s: left out an object: %s", self.resource.name, error)
 
     def _replace(self, objects: DecodedList, version: str) -> None:
-        if self._restored:
-            for entry in self.entries:
-                entry.forget()
+        for entry in self.entries:
+            entry.forget("" if self._restored else version)
         self._restored = self._newest = self._paged = self.health.absent = self.health.forbidden = False
         self._next = Next.WATCH
         self._silent_watches = 0

@@ -178,8 +178,10 @@ class TableEntry(Generic[T]):
     begin: Callable[[], object] = do_nothing  # a whole list comes, object by object: forget what is known
     replace: Callable[[list[T]], object] | None = None  # these are all objects
     key: Callable[[T], object] | None = None  # says which objects are the same; without it all are different
-    # the server's history has changed (etcd was restored): versions that are known mean nothing; the list comes next
-    forget: Callable[[], object] = do_nothing
+    # a list of this version comes next: nothing that is known up to it counts, even where the list has an older version of
+    # it (etcd was restored, and its revision raised). Without a version nothing that is known counts: the server's history
+    # has changed
+    forget: Callable[[str], object] = do_nothing
 
     def start(self) -> tuple[Callable[[T], object], Callable[[], object]]:
         """Start a whole list: what takes its objects one after the other, and what finishes it."""
