@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tessera.core.devices.capacity import Capacity, PodUse
@@ -280,7 +281,9 @@ class FollowedInventory:
 
     def _entries(self, nodes: bool) -> Table:
         """The inventory's table, except that pods are kept by their names."""
-        pods = TableEntry(self.inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods)
+        pods = TableEntry(
+            self.inventory.decode_pod, self._put_pod, self._remove_pod, begin=self._begin_pods
+        ).bounded(lambda use: Key(use.namespace, use.name), attrgetter("size"), PodUse.without_place)
         inventory, dra = self.inventory.table(pods=False) if nodes else {}, self.inventory.dra.table()
         changing = {resource: entry.reporting(self.changed.set) for resource, entry in inventory.items()}
         return {**changing, UNFINISHED_PODS: pods, **dra}

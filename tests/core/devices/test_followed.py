@@ -3,9 +3,18 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tessera.core.devices.capacity import Capacity, PodUse
-from tessera.core.devices.followed import UNCOUNTED, is_small_place, kept_resources, place_bytes
+from tessera.core.devices.followed import (
+    LARGE,
+    UNCOUNTED,
+    NamespaceBytes,
+    is_small_place,
+    kept_resources,
+    place_bytes,
+)
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
@@ -115,3 +124,43 @@ def test_nodes_that_never_were_are_forgotten():
     capacity.forget_pods()
     assert capacity._editions.keys() == {"real"}
     assert capacity.usage("real").get("cpu", None) is None or capacity.usage("real")["cpu"].allocated == ZERO
+
+
+def test_fault_95_large_objects_of_a_namespace_have_a_total():
+    """Large objects count until they are gone, each once; another namespace and small objects have room all the time."""
+    kept, large = NamespaceBytes(), 32 * 1024
+    taken = [number for number in range(1000) if kept.take("team", f"pod-{number}", large)]
+    assert taken == [*range(64)]
+    assert kept.take("other", "pod", large)
+    assert kept.take("team", "small", LARGE - 1)
+    assert kept.take("team", "pod-0", large), "the same object again"
+    assert not kept.take("team", "pod-0", 2 * large), "it has grown too large"
+    assert kept.take("team", "pod-70", large), "in the place of the one that has grown"
+    kept.remove("team", "pod-999")
+    assert not kept.take("team", "pod-71", large)
+    kept.remove("team", "pod-1")
+    assert kept.take("team", "pod-71", large)
+    kept.clear()
+    assert not kept
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 2**20), st.booleans()), max_size=60
+    )
+)
+def test_a_namespace_never_has_more_than_its_bytes(changes):
+    """However objects come, change and go: the sums are those of the objects that are kept."""
+    kept, sizes = NamespaceBytes(), dict[tuple[str, str], int]()
+    for namespace, number, size, is_gone in changes:
+        key = (namespace, str(number))
+        sizes.pop(key, None)
+        if is_gone:
+            kept.remove(*key)
+            continue
+        others = sum(known for (other, _), known in sizes.items() if other == namespace)
+        fits = size < LARGE or others + size <= 2 * 2**20
+        assert kept.take(*key, size) is fits
+        if fits and size >= LARGE:
+            sizes[key] = size
+    assert bool(kept) is bool(sizes)

@@ -111,6 +111,42 @@ def test_changes_are_reported():
     assert counts == [1, 2, 2, 2, 3]
 
 
+@pytest.mark.parametrize("takes_lists", [False, True])
+def test_large_objects_of_a_namespace_are_shrunk_as_they_are_read(takes_lists):
+    """The rest of a namespace's large objects is never whole in memory; what goes makes room again, and so does a new list."""
+    known: dict[Key, bytes] = {}
+
+    def key(text: bytes) -> Key:
+        return Key("team", text[:4].decode())
+
+    def replace_known(texts: list[bytes]) -> None:
+        known.clear()
+        known.update({key(text): text for text in texts})
+
+    entry = TableEntry(
+        bytes,
+        lambda text: known.update({key(text): text}),
+        lambda gone: known.pop(gone, None),
+        begin=known.clear,
+        replace=replace_known if takes_lists else None,
+    ).bounded(key, len, lambda text: text[:10])
+
+    def object_of(number: int) -> bytes:
+        return b"%04d" % number + b"x" * 2**20
+
+    whole = [entry.decode(object_of(number)) for number in range(4)]
+    assert [len(text) for text in whole] == [2**20 + 4, 10, 10, 10]
+    entry.take_all(whole)
+    assert [len(text) for text in known.values()] == [2**20 + 4, 10, 10, 10]
+    entry.put(entry.decode(object_of(1)))
+    assert len(known[Key("team", "0001")]) == 10
+    entry.remove(Key("team", "0000"))
+    entry.put(entry.decode(object_of(1)))
+    assert len(known.pop(Key("team", "0001"))) == 2**20 + 4
+    entry.take_all([])
+    assert len(entry.decode(object_of(2))) == 2**20 + 4
+
+
 async def test_listed_once_in_the_order_of_the_table():
     """Objects go to their entry as they come, or the whole list at once, as the entry wants it."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:

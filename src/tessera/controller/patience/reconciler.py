@@ -17,7 +17,8 @@ from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
 from tessera.core.text import age
 from tessera.diagnosis.patience.history import CONFIG_MAP, History
-from tessera.diagnosis.patience.pending_pods import Job, PendingPod, left_by_autoscaler
+from tessera.diagnosis.patience.objects import PendingPod
+from tessera.diagnosis.patience.pending_pods import Job, left_by_autoscaler
 from tessera.kube.clock import CONFLICTS, Once, Retries
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import About, Event, Recorder
@@ -195,7 +196,7 @@ class PatienceReconciler(Reconciler):
         self.table = {
             UNFINISHED_PODS: entry_by_key(
                 PendingPod.read_waiting, self._put, self._remove, key=attrgetter("key"), known=self.pods.keys
-            ),
+            ).bounded(attrgetter("key"), attrgetter("size"), PendingPod.without_spec),
             endpoint_slices(namespace, service): self._webhook.entry(),
         }
         parts.follower.add(self.table)

@@ -11,7 +11,13 @@ from fractions import Fraction
 from sys import intern
 from typing import Final, TypeVar
 
-from tessera.core.devices.followed import UNCOUNTED, is_small_place, kept_resources
+from tessera.core.devices.followed import (
+    UNCOUNTED,
+    is_small_place,
+    kept_resources,
+    place_bytes,
+    resource_bytes,
+)
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import ENDED, NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
@@ -60,10 +66,20 @@ class PodUse:
         if is_small and len(kept) == len(self.amounts):
             return self
         amounts = {name: self.amounts[name] for name in kept}
-        if not self.node:
-            amounts[UNCOUNTED] = _ONE
         asked = {name: self.asked[name] for name in kept_resources(self.asked)}
-        return replace(self, amounts=amounts, asked=asked, where=self.where if is_small else NOWHERE)
+        use = replace(self, amounts=amounts, asked=asked, where=self.where if is_small else NOWHERE)
+        return use if use.node else use.without_place()
+
+    def without_place(self) -> "PodUse":
+        """The same pod, of which only the scheduler knows where it may go."""
+        return replace(self, amounts={**self.amounts, UNCOUNTED: _ONE}, where=self.where and NOWHERE)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to keep where it may go and what it asks for."""
+        return (
+            0 if self.node or self.where is None else place_bytes(self.where) + resource_bytes(self.amounts)
+        )
 
     @property
     def missed(self) -> dict[MigProfile, int]:

@@ -29,9 +29,10 @@ from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.moves import Move, move_of
 from tessera.core.admission.policy import PATIENCE_ANNOTATION, Mode, Policy, mode_in, patience_of
 from tessera.core.admission.view.view import ClusterView
-from tessera.core.devices.followed import is_small_place, kept_resources
+from tessera.core.devices.followed import is_small_place, kept_resources, place_bytes
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
+from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.record import DECIDED_ANNOTATION, Mark, asked_of, mark_of
 from tessera.core.text import duration
@@ -136,11 +137,7 @@ class PendingPod:
         left_alone = _left_alone(one, pod)
         if any(len(text) > _LONGEST_TEXT for text in pod.annotations.values()):
             pod = replace(pod, annotations=_short_ones(pod.annotations))
-        if not _is_small(pod):
-            left_alone = "large"
-            asked = {name: text for name, text in pod.annotations.items() if name == PATIENCE_ANNOTATION}
-            pod = Pod(namespace=pod.namespace, name=pod.name, annotations=asked)
-        return cls(
+        pending = cls(
             read_key(raw),
             metadata.uid,
             metadata.resource_version,
@@ -153,6 +150,20 @@ class PendingPod:
             pod,
             blake2b(msgspec.json.encode(decode_lean_pod(raw).spec), digest_size=16).digest(),
         )
+        return pending if _is_small(pod) else pending.without_spec()
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to keep what decisions read of the pod."""
+        return 0 if self.pod is None else _text_bytes(self.pod) + place_bytes(self.pod)
+
+    def without_spec(self) -> "PendingPod":
+        """The same pod, of which no decision is made."""
+        if self.pod is None:
+            return self
+        asked = {name: text for name, text in self.pod.annotations.items() if name == PATIENCE_ANNOTATION}
+        pod = Pod(namespace=self.pod.namespace, name=self.pod.name, annotations=asked)
+        return replace(self, left_alone="large", pod=pod)
 
 
 def _owner(found: OwnerReference | None) -> Owner | None:
@@ -174,11 +185,20 @@ def _is_small(pod: Pod) -> bool:
         limits.check(pod)
     except BeyondLimits:
         return False
-    sections = [part for one in pod.all_containers() for part in (one.requests, one.limits)]
-    resources = set().union(*sections, pod.pod_requests, pod.pod_limits, pod.overhead)
+    resources = set().union(*_sections(pod), pod.pod_requests, pod.pod_limits, pod.overhead)
+    are_all_kept = len(kept_resources(resources)) == len(resources)
+    return _text_bytes(pod) <= _MOST_TEXT and are_all_kept and is_small_place(pod)
+
+
+def _sections(pod: Pod) -> list[Mapping[str, Quantity]]:
+    return [part for container in pod.all_containers() for part in (container.requests, container.limits)]
+
+
+def _text_bytes(pod: Pod) -> int:
+    """About how many bytes it takes to keep a pod's containers and annotations."""
+    sections = _sections(pod)
     texts = (*pod.annotations, *pod.annotations.values(), *pod.claims, pod.scheduler)
-    size = sum(map(len, texts)) + _EACH * (len(texts) + len(sections) + sum(map(len, sections)))
-    return size <= _MOST_TEXT and len(kept_resources(resources)) == len(resources) and is_small_place(pod)
+    return sum(map(len, texts)) + _EACH * (len(texts) + len(sections) + sum(map(len, sections)))
 
 
 def _left_alone(one: PodIn, pod: Pod) -> str:

@@ -19,10 +19,11 @@ from typing import Any, Final, NoReturn, Self
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.free import FreeIndex
 from tessera.core.admission.view.offers import Offers
-from tessera.core.admission.view.pods import ViewedPod
-from tessera.core.devices.followed import MOST_STATED
+from tessera.core.admission.view.pods import Shape, ViewedPod, WaitingPod, without_place
+from tessera.core.devices.followed import MOST_STATED, place_bytes
 from tessera.core.dra.slices import Spots
 from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.pod import Pod
 from tessera.core.resources import is_any_gpu
 from tessera.kube.clock import Clock
 from tessera.kube.rest.client import Client
@@ -76,7 +77,9 @@ class PodFollower:
         self._is_outdated = False  # whether pods were listed before nodes stated some of it
         self._listed_again = -_LIST_AGAIN
         self._forgot = -_FORGET
-        entry = TableEntry(self._read, self._put, self._delete, replace=self._replace)
+        entry = TableEntry(self._read, self._put, self._delete, replace=self._replace).bounded(
+            _key, _size, _without_place
+        )
         self.table: Table = {_PODS: entry}
         follower.add(self.table)
 
@@ -149,6 +152,24 @@ class PodFollower:
     def _delete(self, key: Key) -> None:
         if self._offers.free is not None:
             self._offers.free.remove_pod(f"{key.namespace}/{key.name}")
+
+
+def _key(read: _Read) -> Key:
+    return Key(*read[0].split("/", 1))
+
+
+def _size(read: _Read) -> int:
+    """About how many bytes it takes to keep where a pod may go."""
+    pod = read[1]
+    return place_bytes(pod.shape.placement) if isinstance(pod, WaitingPod) else 0
+
+
+def _without_place(read: _Read) -> _Read:
+    """The same pod, for which no room is kept."""
+    key, pod = read
+    if isinstance(pod, WaitingPod):
+        pod = replace(pod, shape=Shape(Pod(), without_place(pod.usage)), held=True)
+    return key, pod
 
 
 Keep = Callable[[str], bool]

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from tessera.core.devices.followed import LARGE, NamespaceBytes
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.errors import NOT_JSON, BadResponse, error_of
 from tessera.kube.rest.client import path_of
@@ -205,6 +206,46 @@ class TableEntry(Generic[T]):
         calls = {name: getattr(self, name) for name in ("put", "remove", "begin", "replace", "forget")}
         wrapped: dict[str, Any] = {name: wrap(call) for name, call in calls.items() if call is not None}
         return replace(self, **wrapped)
+
+    def bounded(
+        self, key: Callable[[T], Key], size: Callable[[T], int], shrink: Callable[[T], T]
+    ) -> "TableEntry[T]":
+        """The same entry, which shrinks further large objects of a namespace that has many of them.
+
+        Each object is shrunk as it is read, so that a list is never held whole. An object counts until it is gone, or
+        until the next list comes without it.
+        """
+        kept = NamespaceBytes()
+
+        def fits(item: T) -> bool:
+            item_size = size(item)
+            return (item_size < LARGE and not kept) or kept.take(*key(item), item_size)
+
+        def decode(raw: bytes) -> T | None:
+            item = self.decode(raw)
+            return item if item is None or fits(item) else shrink(item)
+
+        def put(item: T) -> object:
+            fits(item)
+            return self.put(item)
+
+        def remove(gone: Key) -> object:
+            kept.remove(*gone)
+            return self.remove(gone)
+
+        def begin() -> object:
+            kept.clear()
+            return self.begin()
+
+        def replace_all_objects(items: list[T]) -> None:
+            kept.clear()
+            for item in items:
+                fits(item)
+            if self.replace is not None:
+                self.replace(items)
+
+        replacing = None if self.replace is None else replace_all_objects
+        return replace(self, decode=decode, put=put, remove=remove, begin=begin, replace=replacing)
 
     def reporting(self, changed: Callable[[], object]) -> "TableEntry[T]":
         """The same entry, which reports each change. A call into the consumer that returns False changes nothing."""
