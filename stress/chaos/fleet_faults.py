@@ -10,14 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from e2e.cluster import Object, pods_path
+from e2e.cluster.api import Object
+from e2e.cluster.client import pods_path
 from e2e.layouts import DEFINITIONS, LAYOUTS, NODES, add_gpu_node, add_running_pod, set_ready
 
 from stress.chaos.clocks import HOUR, JumpingClock
 from stress.chaos.plugins import AWAY
 from stress.chaos.schedule import Fault
 from stress.chaos.world import AUTO, CORDONED_BY_ADMIN, DEFINITION, FIXED, LAST, NAMESPACE, NODES_OF, World
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.resources import is_whole_or_mig
 
 _BUDGETS: Final = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.resources import is_whole_or_mig
 from tessera.protocol.mig.rollouts import ROLLOUT
 
 Object = dict[str, Any]

@@ -7,13 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from e2e.cluster import ApiError, Client
-from e2e.cluster.api import Object
+from e2e.cluster.api import ApiError, Object
+from e2e.cluster.client import Client
 from e2e.layouts import CARDS, NODES
 from e2e.stand_in_plugin import StandInPlugin, layout_of
 
 from stress.chaos.looks import Cut
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.resources import is_whole_or_mig
 from tessera.protocol.mig import documents as mig
 
 AWAY: Final = (ApiError, OSError, http.client.HTTPException)

@@ -131,20 +131,22 @@ def test_large_objects_of_a_namespace_are_shrunk_as_they_are_read(takes_lists):
         replace=replace_known if takes_lists else None,
     ).bounded(key, len, lambda text: text[:10])
 
-    def object_of(number: int) -> bytes:
-        return b"%04d" % number + b"x" * 2**20
+    def read(number: int) -> bytes:
+        text = entry.decode(b"%04d" % number + b"x" * 2**20)
+        assert text is not None
+        return text
 
-    whole = [entry.decode(object_of(number)) for number in range(4)]
+    whole = [read(number) for number in range(4)]
     assert [len(text) for text in whole] == [2**20 + 4, 10, 10, 10]
     entry.take_all(whole)
     assert [len(text) for text in known.values()] == [2**20 + 4, 10, 10, 10]
-    entry.put(entry.decode(object_of(1)))
+    entry.put(read(1))
     assert len(known[Key("team", "0001")]) == 10
     entry.remove(Key("team", "0000"))
-    entry.put(entry.decode(object_of(1)))
+    entry.put(read(1))
     assert len(known.pop(Key("team", "0001"))) == 2**20 + 4
     entry.take_all([])
-    assert len(entry.decode(object_of(2))) == 2**20 + 4
+    assert len(read(2)) == 2**20 + 4
 
 
 async def test_listed_once_in_the_order_of_the_table():

@@ -17,8 +17,7 @@ from tessera.core.admission.policy import LEAST_PATIENCE, Policy
 from tessera.core.admission.view.pods import BoundPod
 from tessera.core.text import age
 from tessera.diagnosis.patience.history import CONFIG_MAP, History
-from tessera.diagnosis.patience.objects import PendingPod
-from tessera.diagnosis.patience.pending_pods import Job, left_by_autoscaler
+from tessera.diagnosis.patience.pending_pods import Job, PendingPod, left_by_autoscaler
 from tessera.kube.clock import CONFLICTS, Once, Retries
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.event_recorder import About, Event, Recorder

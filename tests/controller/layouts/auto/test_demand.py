@@ -2,9 +2,9 @@
 
 import json
 
-from tessera.controller.beside import Beside
 from tessera.controller.layouts.auto.demand import DemandFollower
 from tessera.controller.layouts.plan import SeenNode
+from tessera.controller.reconciler import Beside
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
