@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tessera.core.dra.slices import PoolId, node_of
+from tessera.core.dra.slices import Kind, PoolId, node_of
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
 from tessera.kube.view.dra import DraObjects
@@ -62,11 +62,13 @@ class DraInventory:
 
     def _claimed(self) -> Iterator[tuple[Claim, PoolId, str, tuple[str, ...]]]:
         """Every device that a claim holds: the claim, its pool, its name, and as which extended resources classes serve it."""
+        resources_by_kind: dict[Kind, tuple[str, ...]] = {}
         for claim in self._claims.values():
             for pool, device in claim.holds:
                 kind = self.pools.kind_of(pool, device)
-                resources = tuple(self.pools.resources_of(kind)) if kind is not None else ()
-                yield claim, pool, device, resources
+                if kind is not None and kind not in resources_by_kind:
+                    resources_by_kind[kind] = tuple(self.pools.resources_of(kind))
+                yield claim, pool, device, resources_by_kind[kind] if kind is not None else ()
 
     def held(self) -> dict[str, Counter[str]]:
         """Node → extended resource → devices that claims hold. A device counts for every class that selects it."""
