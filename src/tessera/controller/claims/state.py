@@ -6,6 +6,7 @@ Pods, templates and claims, as little of them as the bridge needs.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from sys import intern
 from typing import Final
 
 import msgspec
@@ -69,8 +70,8 @@ class FollowedPod(msgspec.Struct, frozen=True, gc=False):
             return found
         return replace(
             found,
-            template=template,
-            text=None if carried(annotations, [template]) is None else text,
+            template=intern(template),  # thousands of pods have the same
+            text=None if carried(annotations, [template]) is None else intern(text),
             waits=not one.spec.node_name and metadata.deletion_timestamp is None,
             ticket=kept(annotations.get(TICKET_ANNOTATION, "")),
         )

@@ -51,7 +51,7 @@ class PodUse:
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
     claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
     rejected: bool = False  # it was never created; its name is that of its workload, `deployment/web`
-    uid: str = ""
+    uid: str = ""  # at least its first letters, by which devices are known to be its own
     priority: int = 0  # read where `where` is
     gated: bool = False  # it has scheduling gates: it waits for something else first
 
@@ -127,7 +127,7 @@ def pod_use(
         record=_kept_record(pod.annotations.get(RECORD_ANNOTATION, "")),
         asked=_kept_amounts(first, keep) if first else NOTHING,  # one for all: there are tens of thousands
         claim=str(claim) if claim else "",
-        uid=uid,
+        uid=uid[:POD],
     )
 
 

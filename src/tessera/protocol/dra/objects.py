@@ -276,7 +276,7 @@ def claim_of(one: ClaimIn) -> Claim:
         one.metadata.namespace,
         one.metadata.name,
         tuple(
-            (PoolId(each.driver, each.pool), each.device)
+            (PoolId(sys.intern(each.driver), sys.intern(each.pool)), sys.intern(each.device))
             for each in one.status.results
             if not each.admin_access
         ),

@@ -11,7 +11,7 @@ from tessera.core.dra.slices import LEAVING
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import Taint, Toleration
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
-from tessera.protocol.kubernetes.objects import Expression, Metadata, Part, decoder
+from tessera.protocol.kubernetes.objects import Expression, Metadata, Part, decoded_once, decoder
 
 # what kube-controller-manager writes on a claim that it made for a pod: the claim's name in that pod
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
@@ -212,7 +212,9 @@ class ClaimIn(Part):
     @property
     def results(self) -> tuple[str, ...]:
         """The requests that were served, with the alternative: `gpu-0/1g-10gb`; none before it is allocated."""
-        return tuple(one.request for one in self.status.results)
+        return tuple(
+            sys.intern(one.request) for one in self.status.results
+        )  # thousands of claims have the same
 
 
 class ClaimList(Part):
@@ -228,7 +230,7 @@ class ClaimTemplateIn(Part):
     spec: ClaimTemplateSpec = msgspec.field(default_factory=ClaimTemplateSpec)
 
 
-decode_claim: Final = decoder(ClaimIn)
+decode_claim: Final = decoded_once(decoder(ClaimIn))
 decode_claims: Final = decoder(ClaimList)
-decode_slice: Final = decoder(SliceIn)
+decode_slice: Final = decoded_once(decoder(SliceIn))
 decode_class: Final = decoder(DeviceClassIn)

@@ -24,6 +24,7 @@ from tessera.protocol.kubernetes.objects import (
     Condition,
     Metadata,
     Part,
+    Texts,
     amounts_of,
     decoded_once,
     decoder,
@@ -87,7 +88,9 @@ def kept_small(one: NodeIn) -> NodeIn:
     ready = [Condition("Ready", each.status) for each in status.conditions or () if each.type == "Ready"]
     return structs.replace(
         one,
-        metadata=structs.replace(metadata, labels=_interned(metadata.labels)),
+        metadata=structs.replace(
+            metadata, labels=_interned(metadata.labels), annotations=_with_shared_names(metadata.annotations)
+        ),
         status=structs.replace(
             status,
             allocatable=_interned(status.allocatable),
@@ -95,6 +98,10 @@ def kept_small(one: NodeIn) -> NodeIn:
             conditions=ready,
         ),
     )
+
+
+def _with_shared_names(texts: Texts) -> Texts:
+    return None if texts is None else {sys.intern(name): text for name, text in texts.items()}
 
 
 def _interned(texts: Mapping[str, T] | None) -> dict[str, T] | None:

@@ -188,18 +188,31 @@ def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
 
 
 def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None = None) -> PodUse:
-    """What a pod uses of the resources to keep, in a bounded number of bytes; `where` says of which pods to read where they may go."""
+    """What a pod uses of the resources to keep, in a bounded number of bytes.
+
+    `where` says of which pods to read where they may go. Of the others it is not kept either when they were created.
+    """
     metadata = one.metadata
     pod, amounts = _asking(one, keep)
     deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
     use = pod_use(
-        pod, one.status.phase, deleted=deleted, created=created, uid=metadata.uid, keep=keep, amounts=amounts
+        pod,
+        one.status.phase,
+        deleted=deleted,
+        created=created if where is None else "",
+        uid=metadata.uid,
+        keep=keep,
+        amounts=amounts,
     )
     if where is None or not where(use):
         return use.bounded()
     spec = one.spec
     return replace(
-        use, where=spec.placement(), priority=spec.priority or 0, gated=bool(spec.scheduling_gates)
+        use,
+        created=created,
+        where=spec.placement(),
+        priority=spec.priority or 0,
+        gated=bool(spec.scheduling_gates),
     ).bounded()
 
 
