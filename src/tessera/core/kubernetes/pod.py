@@ -147,17 +147,20 @@ def _add(total: dict[str, Number], container: Container) -> dict[str, Number]:
 
 
 def needs(
-    pod: Pod, matters: Callable[[str], bool], known: list[dict[str, Number]] | None = None
+    pod: Pod, matters: Callable[[str], bool] | None = None, known: list[dict[str, Number]] | None = None
 ) -> dict[str, Number]:
-    """What a pod needs of a node for itself, of some resources: as `requested`, in numbers; never zero.
+    """What a pod needs of a node for itself, of some resources or all: as `requested`, in numbers; never zero.
 
     `known` are its moments, where they were computed before.
     """
     first, *rest = known or moments(pod)
-    most = {resource: amount for resource, amount in first.items() if amount and matters(resource)}
+    if matters is None:
+        most = {resource: amount for resource, amount in first.items() if amount}
+    else:
+        most = {resource: amount for resource, amount in first.items() if amount and matters(resource)}
     for moment in rest:
         for resource, amount in moment.items():
-            if amount > most.get(resource, 0) and matters(resource):
+            if amount > most.get(resource, 0) and (matters is None or matters(resource)):
                 most[resource] = amount
     for resource, quantity in pod.pod_requests.items():
         most[resource] = quantity.number

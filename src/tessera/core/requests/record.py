@@ -72,6 +72,8 @@ def recorded(record: str) -> Iterator[Replaced]:
 
 def record_with(earlier: str, replaced: Sequence[Replaced]) -> str:
     """A record with what is new at its end; of what was recorded before, as much as is read again."""
+    if not earlier:
+        return written(replaced)
     new = list(dict.fromkeys(replaced))
     before = [(short(old), short(given)) for old, given in recorded(earlier)]
     kept = [one for one in dict.fromkeys(before) if one not in new]
@@ -98,7 +100,8 @@ def gpus_of(container: Container) -> dict[str, int]:
 
 def asked_of(pod: Pod) -> dict[str, dict[str, int]]:
     """The GPUs that each container of a pod asks for now."""
-    return {one.name: gpus for one in pod.all_containers() if (gpus := gpus_of(one))}
+    containers = (*pod.init_containers, *pod.containers)
+    return {one.name: gpus for one in containers if (gpus := gpus_of(one))}
 
 
 def asked_text(asked: Asked) -> str:
@@ -131,7 +134,7 @@ def _asked_with(earlier: str, came: Pod) -> str:
 
     Without entries that can be read, a record that the pod has already shows what its containers asked for.
     """
-    known = read_asked(earlier)
+    known = read_asked(earlier) if earlier else None
     if known is None:
         return asked_text(asked_of(undone(came)))
     return asked_text({**known, **{name: gpus for name, gpus in asked_of(came).items() if name not in known}})
@@ -144,11 +147,10 @@ def with_record(came: Pod, replaced: Sequence[Replaced]) -> dict[str, str]:
     """The annotations of a pod that came so, now that some of its resources are replaced; they are given by short names."""
     earlier = came.annotations
     asked = _asked_with(earlier.get(ASKED_ANNOTATION, ""), came)
-    return {
-        **earlier,
-        RECORD_ANNOTATION: record_with(earlier.get(RECORD_ANNOTATION, ""), replaced),
-        **({ASKED_ANNOTATION: asked} if asked else {}),
-    }
+    annotations = {**earlier, RECORD_ANNOTATION: record_with(earlier.get(RECORD_ANNOTATION, ""), replaced)}
+    if asked:
+        annotations[ASKED_ANNOTATION] = asked
+    return annotations
 
 
 def with_later_containers(pod: Pod) -> Pod:
@@ -166,7 +168,8 @@ def with_later_containers(pod: Pod) -> Pod:
 
 def undone(pod: Pod) -> Pod:
     """A pod with what it asked for before fallback, as far as its annotations show it; the very same pod where they do not."""
-    entries = tuple(recorded(pod.annotations.get(RECORD_ANNOTATION, "")))
+    record = pod.annotations.get(RECORD_ANNOTATION)
+    entries = tuple(recorded(record)) if record else ()
     if not entries:
         return pod
     asked = read_asked(pod.annotations.get(ASKED_ANNOTATION, "")) or {}

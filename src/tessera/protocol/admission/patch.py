@@ -6,6 +6,7 @@ whatever is written, since it replaces what is there and `replace` fails where n
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import lru_cache
 from typing import Any, Final, NotRequired, TypedDict
 
 from tessera.core.errors import TesseraError
@@ -29,6 +30,7 @@ class Operation(TypedDict):
 
 _NESTED: Final = (dict, list)
 _AMOUNTS: Final = (SetAmount, DropAmount)  # not `|`, which would be put together for every edit
+_ANNOTATIONS: Final = "/metadata/annotations"
 
 
 class PatchDoesNotApply(TesseraError):
@@ -43,7 +45,7 @@ def build(edits: Iterable[Edit], pod: Mapping[str, Any]) -> list[Operation]:
     operations: list[Operation] = []
     made: set[str] = set()
     sections: dict[tuple[str, int, str], str] = {}  # the paths of those that are there now
-    metadata = pod.get("metadata")
+    has_annotations = False
 
     def make(path: str, value: object) -> None:
         if value is None and path not in made:
@@ -58,22 +60,29 @@ def build(edits: Iterable[Edit], pod: Mapping[str, Any]) -> list[Operation]:
         return f"{path}/{name}/"
 
     texts: dict[int, str] = {}  # of amounts: most containers are given the same
-    names: dict[str, str] = {}
     for edit in edits:
         if isinstance(edit, _AMOUNTS):
-            where, resource = (edit.containers, edit.index, edit.section), edit.resource
-            path = sections.get(where) or sections.setdefault(where, section(*where))
-            path += names.get(resource) or names.setdefault(resource, escape(resource))
-            if isinstance(edit, SetAmount):
-                text = texts.get(id(edit.amount)) or texts.setdefault(id(edit.amount), str(edit.amount))
-                operations.append({"op": "add", "path": path, "value": text})
-            else:
+            where = edit.containers, edit.index, edit.section
+            path = sections.get(where)
+            if path is None:
+                path = sections[where] = section(*where)
+            path += escape(edit.resource)
+            if isinstance(edit, DropAmount):
                 operations.append({"op": "remove", "path": path})
+                continue
+            text = texts.get(id(edit.amount))
+            if text is None:
+                text = texts[id(edit.amount)] = str(edit.amount)
+            operations.append({"op": "add", "path": path, "value": text})
         elif isinstance(edit, SetAnnotation):
-            make("/metadata", metadata)
-            make("/metadata/annotations", (metadata or {}).get("annotations"))
-            path = f"/metadata/annotations/{escape(edit.key)}"
-            operations.append({"op": "add", "path": path, "value": edit.value})
+            if not has_annotations:
+                metadata = pod.get("metadata")
+                make("/metadata", metadata)
+                make(_ANNOTATIONS, (metadata or {}).get("annotations"))
+                has_annotations = True
+            operations.append(
+                {"op": "add", "path": f"{_ANNOTATIONS}/{escape(edit.key)}", "value": edit.value}
+            )
         else:
             operations.append(_claims(edit))
     return operations
@@ -92,6 +101,7 @@ def _claims(edit: SetPodClaims | SetClaims) -> Operation:
     }
 
 
+@lru_cache(maxsize=256)  # pods are given the same few resources and annotations
 def escape(key: str) -> str:
     """A key as a part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
@@ -143,5 +153,6 @@ def _at(document: Any, where: str, operation: Operation, known: dict[str, Any]) 
     return target
 
 
+@lru_cache(maxsize=256)
 def _unescape(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~")

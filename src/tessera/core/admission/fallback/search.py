@@ -7,7 +7,6 @@ containers.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
@@ -98,11 +97,12 @@ class FallbackSearch:
 
     def in_view(self, view: ClusterView) -> "FallbackSearch":
         """The same search in the same cluster, of which something else is seen: what is free. It has a time of its own."""
-        other = copy(self)
+        other = object.__new__(FallbackSearch)
+        other.__dict__.update(self.__dict__)  # `copy` would ask how it is pickled
         other.work = Work()
         if self._allowance is not None and view.free is not None:
             counting = self._allowance.counting(view.free.admitted(self._pod.namespace))
-            other._allowance = counting  # noqa: SLF001 # one like this
+            other._allowance = counting  # one like this
         other.use_view(view)
         return other
 

@@ -232,7 +232,9 @@ class FreeIndex:
 
     def _count(self, known_by: _Admitted, times: int) -> None:
         origin, gpus = known_by
-        counted = self._unseen.setdefault(origin.namespace, Counter())
+        counted = self._unseen.get(origin.namespace)
+        if counted is None:
+            counted = self._unseen[origin.namespace] = Counter()
         for resource, amount in gpus:
             counted[resource] += times * (amount // 10**9)
         if not any(counted.values()):

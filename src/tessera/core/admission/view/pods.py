@@ -13,6 +13,7 @@ from tessera.core.resources import PODS, is_any_gpu
 from tessera.core.values import value
 
 Usage = tuple[tuple[str, int], ...]  # resource and billionths of it, never zero; GPU resources first
+_PLACE: Final = (PODS, 10**9)
 _MORE: Final = (UNCOUNTED, 10**9)  # of a pod that is followed in part
 
 
@@ -99,13 +100,13 @@ ViewedPod = BoundPod | WaitingPod
 
 def usage_of(pod: Pod) -> Usage:
     """What a pod takes of its node, and its place among the node's pods."""
-    return ordered({resource: nanos(amount) for resource, amount in needs(pod, lambda _: True).items()})
+    return ordered({resource: nanos(amount) for resource, amount in needs(pod).items()})
 
 
 def ordered(amounts: dict[str, int]) -> Usage:
     """The usage of a pod that needs these amounts."""
-    every = sorted((not is_any_gpu(name), name, amount) for name, amount in amounts.items() if amount > 0)
-    return (*((name, amount) for _, name, amount in every), (PODS, 10**9))
+    every = sorted([(not is_any_gpu(name), name, amount) for name, amount in amounts.items() if amount > 0])
+    return (*[(name, amount) for _, name, amount in every], _PLACE)
 
 
 def bounded(usage: Usage, stated: Collection[str]) -> Usage:
@@ -127,4 +128,4 @@ def is_partial(usage: Usage) -> bool:
 
 
 def gpus_of(usage: Usage) -> Usage:
-    return tuple(one for one in usage if is_any_gpu(one[0]))
+    return tuple([one for one in usage if is_any_gpu(one[0])])

@@ -66,8 +66,14 @@ class ClusterView:
         if free is None:
             return None
         free.settle()
-        other = copy(self)
+        other = self.__copy__()
         other.columns, other._others = free.columns, free.others  # noqa: SLF001 # a view like this one
+        return other
+
+    def __copy__(self) -> Self:
+        """The same view: `copy` would ask how a view is pickled, for each decision by what is free."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
         return other
 
     def without(self, pod: Pod) -> Self:
