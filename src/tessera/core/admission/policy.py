@@ -283,14 +283,17 @@ class FallbackPolicy:
     when: When = When.MISSING  # of pods that do not say it, nor their namespaces
     full_enabled: bool = False  # pods are followed: annotations may say `full`
     patience: float | None = None  # seconds after which a pod that waits is evicted; None: never
+    # of what has a hash: what is worked out by a configuration is kept by it
+    hashed: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        settings = self.downgrades, self.upgrades, self.whole_gpu, self.max_whole_gpus
+        object.__setattr__(self, "hashed", hash(settings))
         if self.when is When.FULL:
             object.__setattr__(self, "full_enabled", True)
 
     def __hash__(self) -> int:
-        """Of what has a hash, and most configurations differ in: what is worked out by it is kept by it."""
-        return hash((self.downgrades, self.upgrades, self.whole_gpu, self.max_whole_gpus))
+        return self.hashed
 
     def minimums(self, profile: MigProfile) -> Iterator[Minimum]:
         """The least memory of what stands for a profile."""

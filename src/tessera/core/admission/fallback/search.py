@@ -160,7 +160,8 @@ class FallbackSearch:
 
     def most_free(self, resource: str) -> int:
         """How many of a resource one node has at most where the pod may go, whatever else it needs there."""
-        return self._view.columns.most(self._placeable).get(resource, 0)
+        column = self._view.columns.counts.get(resource)
+        return 0 if column is None else column.most(self._placeable)
 
     def need(self, sources: tuple[str, ...]) -> Number:
         """How many the pod needs at most at one time of what takes the place of all these."""
@@ -243,8 +244,7 @@ class FallbackSearch:
                     return {asked: one.resource}
             return None
         lists = {
-            asked: [one for one in found if not one.obstacle]
-            for asked, found in zip(self.asked, self.lists, strict=True)
+            asked: [one for one in self._candidates(asked) if not one.obstacle] for asked in self.asked
         }
         injecting = NO_RULES
         if self._injects or self._injects_anyway:
@@ -308,7 +308,11 @@ class FallbackSearch:
         return self._allowance.obstacle(to, self.need(sources if to in self.asked else (*sources, to)))
 
     def _with_room(self, nodes: int, to: str, sources: tuple[str, ...]) -> int:
-        need = self.need((*sources, WHOLE_GPU) if to == WHOLE_GPU else sources)
+        if to == WHOLE_GPU:
+            sources = (*sources, WHOLE_GPU)
+        need = self._needs.get(sources)
+        if need is None:
+            need = self.need(sources)
         return self.usable.with_room(nodes, to, need) if need else nodes
 
 

@@ -249,7 +249,8 @@ class Usable:
         """Those of some nodes that have at least so many."""
         room = self._room.get((resource, need))
         if room is None:
-            room = self.columns.counts.get(resource, _NOTHING).at_least(ceil(need))
+            least = need if isinstance(need, int) else ceil(need)
+            room = self.columns.counts.get(resource, _NOTHING).at_least(least)
             if not self._dra:
                 room &= ~self.columns.dra.get(resource, 0)
             if resource in self._coming and need <= UNLIMITED:
