@@ -1,6 +1,7 @@
 """One of several leads."""
 
 import asyncio
+import gc
 from contextlib import asynccontextmanager
 
 import pytest
@@ -223,3 +224,27 @@ def test_work_that_fails():
                 await leader.lead(work)
 
     asyncio.run(main())
+
+
+def test_what_ends_together_with_the_lease_is_not_overlooked():
+    """Several of the leader's tasks end at the same moment: a bug among them is raised, and asyncio complains about none."""
+    complaints = []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        async with cluster() as (_, client):
+            client.clock = FakeClock()
+            leader = Leader(client, "gpu-webhook", "tessera-controller", "one")
+
+            async def lose():
+                raise LeadershipLost("gone")
+
+            async def fail():
+                raise ValueError("a bug")
+
+            with pytest.raises(ValueError, match="a bug"):
+                await leader.lead(lose, lose, fail)
+
+    asyncio.run(main())
+    gc.collect()
+    assert complaints == []

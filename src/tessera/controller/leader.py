@@ -100,9 +100,10 @@ class Leader:
             raise
         done = [one for one in tasks if one.done()]
         await _ended(*(one for one in tasks if not one.done()))
-        for one in done:
-            if not one.cancelled() and (error := one.exception()) is not None:
-                raise error
+        # all are looked at: else asyncio logs the others; a bug counts more than a lost Lease
+        errors = [error for one in done if not one.cancelled() and (error := one.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, LeadershipLost)):
+            raise error
 
     async def _acquire(self) -> None:
         while True:
