@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -61,12 +62,14 @@ class Recorder:
 class Setup:
     """A server, a reflector that follows its nodes, a sink and a clock."""
 
-    def __init__(self, server: MisbehavingApiServer, client: Client, watch_list: bool) -> None:
+    def __init__(
+        self, server: MisbehavingApiServer, client: Client, watch_list: bool, optional: bool = False
+    ) -> None:
         self.server, self.sink, self.clock = server, Recorder(), FakeClock()
         client.clock = self.clock
         self.reflector = Reflector(
             client,
-            FOLLOWED,
+            replace(FOLLOWED, optional=optional),
             TableEntry(
                 decode, self.sink.upsert, self.sink.delete, replace=self.sink.replace, forget=self.sink.forget
             ),
@@ -99,10 +102,10 @@ class Setup:
 
 
 @asynccontextmanager
-async def following(*names: str, watch_list: bool = False):
+async def following(*names: str, watch_list: bool = False, optional: bool = False):
     """A reflector at work: synced with these nodes, and watching."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
-        setup = Setup(server, client, watch_list)
+        setup = Setup(server, client, watch_list, optional)
         for name in names:
             setup.put(name)
         task = asyncio.create_task(setup.reflector.run())
@@ -277,6 +280,36 @@ async def test_fault_20_storm(watch_list):
         setup.put("b")
         await setup.sink.until(a="", b="")
         assert setup.health.errors["http_429"] == 3
+        assert setup.health.lists == 1
+
+
+@both
+async def test_fault_20_a_server_that_does_not_know_all_roles_yet(watch_list):
+    """What could be read before stays while a server that has just started refuses it; after half a minute it counts as empty."""
+    async with following("a", watch_list=watch_list, optional=True) as setup:
+        waits = [0.8, 1.6, 3.2, 6.4, 12.8]
+        for last in (3, 5):
+            setup.server.intercept = lambda request: status(StatusError(403, "Forbidden", "no role yet"))
+            setup.server.cut_watches()
+            for seconds in waits[:last]:
+                await setup.clock.pass_sleep(seconds)
+            await setup.clock.until_asleep(2 * waits[last - 1])
+            assert (setup.sink.objects, setup.health.absent, setup.health.forbidden) == (
+                {"a": ""},
+                False,
+                False,
+            )
+            if last == 3:
+                setup.server.intercept = lambda request: None
+                await setup.clock.pass_sleep(6.4)
+                await setup.watching()
+                setup.put("b")
+                await setup.sink.until(a="", b="")
+                setup.remove("b")
+                await setup.sink.until(a="")
+        await setup.clock.pass_sleep(25.6)
+        await setup.sink.until()
+        assert (setup.health.absent, setup.health.forbidden) == (True, True)
         assert setup.health.lists == 1
 
 

@@ -35,6 +35,8 @@ _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for befo
 # in a row; then the list is read again, for a watch may wait for a version that never comes
 _SILENT_WATCHES: Final = 2
 _RECHECK: Final = 60.0  # seconds until a collection that the server does not have is listed again
+# seconds in which what could be read before may be refused: a server that has just started does not know all roles yet
+_ROLES_UNKNOWN: Final = 30.0
 
 
 class Reflector:
@@ -65,6 +67,7 @@ class Reflector:
         self._initial: DecodedList | None = None  # objects of a streamed list that is not complete yet
         self._streaming = False  # whether a watch is open
         self._silent_watches = 0
+        self._refused: float | None = None  # since when we may not read what we could read before
         self._lines: BodyLines | None = None  # of the watch that is open
         self._again = False  # whether the list that is being read must be read once more
 
@@ -135,7 +138,12 @@ class Reflector:
 
     def _after(self, error: KubeError) -> float:
         """Record a failure and decide what comes next; how long to wait before it."""
-        if isinstance(error, ApiError) and error.is_absent and self.entries.optional:
+        if (
+            isinstance(error, ApiError)
+            and error.is_absent
+            and self.entries.optional
+            and not self._passes(error)
+        ):
             self._lose(error)
             if self.is_optional:
                 return _RECHECK
@@ -159,6 +167,14 @@ class Reflector:
             wait = max(wait, error.retry_after)
         _log.warning("%s: %s; in %.1f s: %s", self.resource.name, error, wait, self._next.value)
         return wait
+
+    def _passes(self, error: ApiError) -> bool:
+        """Whether a refusal may pass by itself: what we could read before stays for a while."""
+        if not error.is_forbidden or self.health.absent or not self.health.synced:
+            return False
+        now = self._clock.now()
+        self._refused = now if self._refused is None else self._refused
+        return now < self._refused + _ROLES_UNKNOWN
 
     async def _list(self) -> None:
         # any state the first time, which is cheap; then none older than ours
@@ -259,6 +275,7 @@ class Reflector:
 
     def _contacted(self) -> None:
         self.health.last_contact = self._clock.now()
+        self._refused = None
         self._silent_watches = 0
         if self._initial is None:
             self._backoff.reset()
@@ -318,6 +335,7 @@ class Reflector:
                 self._join(entry)  # it was added while the list was read
 
     def _have(self, version: str) -> None:
+        self._refused = None
         self.health.version = version
         self.health.last_contact = self._clock.now()
         self.health.synced = True
