@@ -241,6 +241,8 @@ async def _offers_of(client: Client, decides_by: PolicySource) -> tuple[Offers, 
         warn_of_classes(view.dra.class_errors)
         if view.pods is not None and view.pods.unknown:
             warn(f"what is free is not known ({view.pods.unknown}): the webhook may decide otherwise")
+        if view.offers.free is not None:
+            view.offers.free.block_by_times(client.clock.wall())
         at_work = await controller_at_work(client, decides_by.namespace)
         return view.offers, at_work, used, client.cluster.namespace or "default"
 

@@ -197,6 +197,7 @@ class ObservedCluster:
         if inventory.viewed is not None and UNFINISHED_PODS.name not in reader.unseen:
             pods = offers.follow_pods(policy.fallback.transient_taints)
             pods.replace_pods(inventory.viewed.items(), 0.0)
+            pods.block_by_times(self.now)
         return Evidence(
             self.now,
             inventory,

@@ -222,7 +222,7 @@ def test_a_newcomer_of_higher_priority_takes_the_rooms_of_lower_ones():
 
 
 def test_who_waits_for_something_else_gives_its_room_back():
-    """The scheduler called it unschedulable while its room was there; it is asked again when the verdict is another, or later."""
+    """The scheduler called it unschedulable while its room was there; it is asked again after 300 s, whatever else is said of it."""
     _, index = followed(node("a", **{"1g.10gb": 1}))
     index.put_pod("default/x", waits(created=1, **{"1g.10gb": 1}), 10)
     index.put_pod("default/y", waits(created=2, **{"1g.10gb": 1}), 10)
@@ -241,6 +241,8 @@ def test_who_waits_for_something_else_gives_its_room_back():
     index.expire(343)
     assert index.room_of("default/x") == "", "unschedulable, with a room for 30 s"
     index.put_pod("default/x", waits(created=1, verdict="no node", **{"1g.10gb": 1}), 350)
+    assert index.room_of("default/x") == ""
+    index.expire(643)
     assert index.room_of("default/x") == "a"
 
 
@@ -502,7 +504,7 @@ def test_who_has_no_room_finds_none(happened):
     offers, nodes = model.offers, model.index._nodes
     for one in model.holders():
         shape = one.group.shape
-        if not one.node and one.asks_at is None:
+        if not one.node and one.block is None:
             may_use = offers.for_pod(shape.placement)
             assert nodes.first(may_use, shape.usage) is None
             for name, rooms in model.index._rooms._on.items():

@@ -154,12 +154,14 @@ def _viewed(one: ViewedPodIn, raw: bytes, stated: _Stated) -> ViewedPod | None:
     if not gpus or one.metadata.deletion_timestamp:  # one that is deleted now gets no node any more
         return None
     shape = _shape(bytes(spec.node_selector), bytes(spec.affinity), bytes(spec.tolerations), usage)
+    verdict, judged = _verdict(status.conditions) if b"PodScheduled" in conditions else ("", None)
     return WaitingPod(
         shape,
         _origin(one.metadata),
         spec.priority or 0,
         seconds(one.metadata.creation_timestamp) or 0.0,
-        _verdict(status.conditions) if b"Unschedulable" in conditions else "",
+        verdict,
+        judged=judged,
         held=bytes(spec.scheduling_gates) not in (b"", b"null", b"[]")
         or spec.scheduler_name not in DEFAULT_SCHEDULERS
         or is_partial(shape.usage),
@@ -258,12 +260,12 @@ def _shape(selector: bytes, affinity: bytes, tolerations: bytes, usage: Usage) -
     return shape
 
 
-def _verdict(conditions: msgspec.Raw) -> str:
-    """The scheduler's words about a pod that it calls unschedulable; empty where it does not."""
-    for one in _conditions_of(conditions, "status.conditions"):
-        if one.is_unschedulable:
-            return one.message or one.reason
-    return ""
+def _verdict(conditions: msgspec.Raw) -> tuple[str, float | None]:
+    """The scheduler's words about a pod for which it finds no place, and since when; empty and None where it says nothing."""
+    for condition in _conditions_of(conditions, "status.conditions"):
+        if condition.is_refused:
+            return condition.message or condition.reason or condition.type, condition.since or 0.0
+    return "", None
 
 
 def _origin(metadata: _MetadataIn) -> Origin:

@@ -121,6 +121,11 @@ class Condition(Part):
         return seconds(self.last_transition_time)
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the scheduler has looked at the pod and found no place; the API server itself says of gates that there are some."""
+        return (self.type, self.status) == ("PodScheduled", "False") and self.reason != "SchedulingGated"
+
+    @property
     def is_unschedulable(self) -> bool:
         """Whether it is the scheduler's word that no node takes the pod."""
         return (self.type, self.status, self.reason) == ("PodScheduled", "False", "Unschedulable")

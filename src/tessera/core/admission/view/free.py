@@ -23,6 +23,7 @@ from tessera.core.admission.view.pods import (
 from tessera.core.admission.view.rooms import Rooms
 from tessera.core.admission.view.usable import Column, OfferColumns
 from tessera.core.admission.view.view import ClusterView
+from tessera.core.kubernetes.blocked import Block
 from tessera.core.kubernetes.node import Node, Offer
 from tessera.core.kubernetes.pod import Pod
 
@@ -43,6 +44,7 @@ class FreeIndex:
         self._rooms = Rooms(self._nodes, self._where)
         self.pods: dict[str, ViewedPod] = {}
         self.partial = 0  # how many of them have more than is counted
+        self._held = 0  # how many of them are held
         self._reserved: dict[_Admitted, list[str]] = {}  # the rooms of pods just admitted, oldest first
         self._until: dict[str, tuple[float, _Admitted]] = {}  # until when, oldest first
         self._unseen: dict[str, Counter[str]] = {}  # their GPUs, by namespace
@@ -111,6 +113,26 @@ class FreeIndex:
         """How many of these have room."""
         return self._rooms.kept
 
+    @property
+    def blocked(self) -> dict[Block, int]:
+        """How many pods wait for something else."""
+        return {**dict.fromkeys(Block, 0), **self._rooms.blocked, Block.HELD: self._held}
+
+    def block_of(self, key: str) -> Block | None:
+        """Why a pod waits for something else; None: it does not."""
+        pod, holder = self.pods.get(key), self._rooms.holders.get(key)
+        if isinstance(pod, WaitingPod) and pod.held:
+            return Block.HELD
+        return None if holder is None else holder.block
+
+    def block_by_times(self, wall: float) -> None:
+        """Block pods by their own times, for a command that looks once; `wall` is Unix time."""
+        self._rooms.block_by_times(wall, self._judged_at)
+
+    def _judged_at(self, key: str) -> float | None:
+        pod = self.pods.get(key)
+        return pod.judged if isinstance(pod, WaitingPod) else None
+
     def room_of(self, key: str) -> str:
         """The node on which a pod has room; empty: it has none."""
         self.settle()
@@ -144,6 +166,8 @@ class FreeIndex:
                 self._rooms.judge(key, pod.verdict, now)
             return
         if before is not None:
+            if isinstance(pod, BoundPod):
+                self._rooms.take_bound(key, pod.node, now)
             self._forget(key, before)
         self.pods[key] = pod
         self.partial += pod.is_partial
@@ -151,7 +175,9 @@ class FreeIndex:
             self._nodes.bind(pod.node, pod.usage)
             if pod.node in self._nodes:
                 self._rooms.make_fit(pod.node)
-        elif not pod.held:
+        elif pod.held:
+            self._held += 1
+        else:
             self._rooms.add(key, pod.shape, pod.priority, pod.created, now, pod.verdict)
 
     def remove_pod(self, key: str) -> None:
@@ -174,6 +200,8 @@ class FreeIndex:
         self.partial -= pod.is_partial
         if isinstance(pod, BoundPod):
             self._nodes.unbind(pod.node, pod.usage)
+        elif pod.held:
+            self._held -= 1
         else:
             self._rooms.drop(key)
 

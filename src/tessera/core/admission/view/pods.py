@@ -80,10 +80,13 @@ class WaitingPod:
     origin: Origin
     priority: int = 0
     created: float = 0.0  # Unix time
-    verdict: str = ""  # the scheduler's words, if it called the pod unschedulable
+    verdict: str = ""  # the scheduler's words, if it found no place
     # No room is kept for it: the scheduler does not look at it, since it has gates or another scheduler's name, or it asks for more
     # than is counted.
     held: bool = False
+    judged: float | None = (
+        None  # since when the scheduler finds no place, in Unix time; None: it has said nothing
+    )
 
     @property
     def usage(self) -> Usage:

@@ -3,60 +3,28 @@
 Each pod has at most one room, on one node, by priority and age. What came free is offered to those without a room, in that order; where one of a
 shape finds none, the others of that shape need not be tried. A pod of higher priority takes the rooms of lower ones if nothing else is free.
 
-A pod that the scheduler calls unschedulable while its room is there waits for something else. It gives its room back, and is asked again later.
+A pod that waits for something else is blocked (`core.kubernetes.blocked`). It gives its room back, and is asked again later. What nobody took of a
+node while a room was kept there was in reach of the pods without a room, too: they are blocked with the one that had it.
 """
 
+import sys
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
+from math import isfinite
 from typing import Final
 
 from tessera.core.admission.view.free_nodes import FreeNodes
 from tessera.core.admission.view.pods import Shape, Usage
+from tessera.core.admission.view.room_holders import Rank, RoomGroup, RoomHolder
+from tessera.core.kubernetes.blocked import ANSWERED, ASKED_AGAIN, MOST_TURNS, PATIENT, Block, find_block
 from tessera.core.kubernetes.pod import Pod
 
-# Seconds. A scheduler that finds room binds within a second; one that tried shortly before waits up to 10 s for the next try
-# (kube-scheduler, podMaxBackoffSeconds), and looks at all pods again every 5 min (podMaxInUnschedulablePodsDuration).
-_AFTER_VERDICT: Final = 2.0
-_WITH_ROOM: Final = 30.0
-_ASKED_AGAIN: Final = 300.0
 # How many are tried at a time, some 10 µs each: before a decision, and once a second. The rest are tried the next time.
 _AT_ONCE: Final = 50
 _AT_LEISURE: Final = 1000
 _MOST_NODES: Final = 64  # whose rooms are examined to make room for one pod of higher priority
-
-Rank = tuple[int, float, str]  # priority (higher first), age, name
-
-
-class _Group:
-    """The pods of one shape: which nodes they may go to, and which of them have no room."""
-
-    __slots__ = ("members", "nodes", "queue", "shape", "tried", "version")
-
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        self.members = 0
-        self.queue: list[Rank] = []
-        self.nodes, self.version = 0, -1  # right for this version of the view
-        self.tried = -1  # in this round nothing fitted
-
-
-class RoomHolder:
-    """A pod that has a room, or should have one."""
-
-    __slots__ = ("asks_at", "group", "key", "node", "queued", "rank", "since", "verdict", "warned")
-
-    def __init__(self, key: str, group: _Group, rank: Rank, verdict: str) -> None:
-        self.key = key
-        self.group = group
-        self.rank = rank
-        self.node = ""  # where its room is; empty: it has none
-        self.since = 0.0  # when the room was made
-        self.verdict = verdict
-        self.warned: float | None = None  # when the verdict came while the room was there
-        self.asks_at: float | None = None  # it waits for something else, and is asked again then
-        self.queued = False  # in its group's queue
 
 
 class Rooms:
@@ -68,7 +36,7 @@ class Rooms:
         self._where = where
         self._version = 0  # of what `where` says
         self.holders: dict[str, RoomHolder] = {}
-        self._groups: dict[Shape, _Group] = {}
+        self._groups: dict[Shape, RoomGroup] = {}
         self._on: dict[str, dict[str, RoomHolder]] = {}  # by node
         # of those that have a room, and of those that have none; negative, as in ranks
         self._priorities: Counter[int] = Counter()
@@ -76,9 +44,13 @@ class Rooms:
         self._untried: list[Rank] = []  # a heap: who is to be tried in this round
         self._round = 0
         self._queued: dict[
-            Usage, dict[Shape, _Group]
+            Usage, dict[Shape, RoomGroup]
         ] = {}  # the groups in which some pod has no room, by GPUs
         self._due: list[tuple[float, str]] = []  # when to check which pod, a heap
+        self._silent: list[tuple[float, str]] = []  # pods without a condition, by creation, a heap
+        self._judged = 0.0  # the latest creation of a pod that the scheduler has set a condition of
+        self._served: dict[str, float] = {}  # by node: when a pod that had waited was bound to it
+        self.blocked: Counter[Block] = Counter()
 
     @property
     def kept(self) -> int:
@@ -91,10 +63,14 @@ class Rooms:
         self.settle(now)
         group = self._groups.get(shape)
         if group is None:
-            group = self._groups[shape] = _Group(shape)
+            group = self._groups[shape] = RoomGroup(shape)
         group.members += 1
-        holder = self.holders[key] = RoomHolder(key, group, (-priority, created, key), verdict)
+        holder = self.holders[key] = RoomHolder(key, group, (-priority, created, key), verdict, now)
         heappush(self._untried, holder.rank)
+        if verdict:
+            self._judged = max(self._judged, created)
+        elif isfinite(created):  # a reservation ends before
+            heappush(self._due, (now + PATIENT, key))
         self.settle(now)
 
     def drop(self, key: str) -> None:
@@ -103,6 +79,7 @@ class Rooms:
         if holder is None:
             return
         self._leave(holder)
+        self._unblock(holder)
         group = holder.group
         group.members -= 1
         if not group.members:
@@ -112,27 +89,68 @@ class Rooms:
         """The scheduler says something else of a pod that waits; empty: nothing."""
         holder = self.holders[key]
         holder.verdict = verdict
-        if holder.asks_at is not None:
-            self._ask_again(holder)
+        if not verdict:
+            holder.judged = None
+        elif holder.judged is None:
+            holder.judged = now
+        if verdict:
+            self._judged = max(self._judged, holder.created)
+        if holder.block is Block.SILENT:
+            self._ask_again(holder, now)
         elif holder.node and verdict:
             holder.warned = now
-            heappush(self._due, (now + _AFTER_VERDICT, key))
+            heappush(self._due, (now + ANSWERED, key))
+
+    def take_bound(self, key: str, node: str, now: float) -> None:
+        """The scheduler has bound a pod that waited."""
+        holder = self.holders.get(key)
+        if holder is not None:
+            self._judged = max(self._judged, holder.created)
+            if holder.verdict and node in self._nodes:
+                self._served[node] = now
 
     def expire(self, now: float) -> None:
-        """Take the rooms of those that wait for something else; ask those again whose time has come."""
+        """Block the pods that wait for something else; ask those again whose time has come."""
+        self.settle(now, _AT_LEISURE)
         while self._due and self._due[0][0] <= now:
             _, key = heappop(self._due)
             holder = self.holders.get(key)
             if holder is None:
                 continue
-            if holder.asks_at is not None:
-                if holder.asks_at <= now:
-                    self._ask_again(holder)
-            elif self._waits_for_else(holder, now):
-                self._leave(holder)
-                holder.asks_at = now + _ASKED_AGAIN
-                heappush(self._due, (holder.asks_at, key))
+            if holder.block is not None:
+                if now - holder.asked >= ASKED_AGAIN:
+                    self._ask_again(holder, now)
+            elif not self._block_if_due(holder, now) and not holder.verdict:
+                heappush(self._silent, (holder.created, key))
+        while self._silent and self._silent[0][0] < self._judged:
+            holder = self.holders.get(heappop(self._silent)[1])
+            if holder is not None and holder.block is None:
+                self._block_if_due(holder, now)
         self.settle(now, _AT_LEISURE)
+
+    def block_by_times(self, wall: float, judged: Callable[[str], float | None]) -> None:
+        """Block pods by their times, for a command that looks once: as if what is free now had always been free.
+
+        `wall` is Unix time, as pods' creation is; `judged` says when the scheduler set a pod's condition. Pods take turns at what is free.
+        """
+        for holder in self.holders.values():
+            since, later = judged(holder.key), self._is_passed(holder)
+            if find_block(wall, asked=holder.created, judged=since, later_judged=later):
+                self._block(holder, Block.SILENT, wall)
+        for turn in range(MOST_TURNS):
+            self.settle(0.0, sys.maxsize)
+            over = []
+            for holder in self.holders.values():
+                since = judged(holder.key) if holder.node else None
+                if since is not None and find_block(
+                    wall, asked=holder.created, judged=since, reached=since + turn * PATIENT
+                ):
+                    over.append(holder)
+            if not over:
+                return
+            for holder in over:
+                self._block(holder, Block.IN_REACH, wall)
+        self.settle(0.0, sys.maxsize)
 
     def node_changed(self, name: str) -> None:
         """A node is not what it was: rooms that do not fit there any more are given up."""
@@ -145,6 +163,7 @@ class Rooms:
 
     def node_gone(self, name: str) -> None:
         self._version += 1
+        self._served.pop(name, None)
         for holder in list(self._on.get(name, {}).values()):
             self._try_again(holder)
 
@@ -164,7 +183,7 @@ class Rooms:
                 self._begin_round()
                 continue
             holder = self.holders.get(heappop(self._untried)[2])
-            if holder is None or holder.node or holder.asks_at is not None:
+            if holder is None or holder.node or holder.block is not None:
                 continue
             group = holder.group
             if group.tried != self._round and self._find_room(holder, now):
@@ -202,8 +221,8 @@ class Rooms:
         holder.node, holder.since, holder.warned = node, now, None
         self._on.setdefault(node, {})[holder.key] = holder
         self._priorities[holder.rank[0]] += 1
-        if holder.verdict:
-            heappush(self._due, (now + _WITH_ROOM, holder.key))
+        if isfinite(holder.created):
+            heappush(self._due, (now + PATIENT, holder.key))
         return True
 
     def _made_room(self, holder: RoomHolder) -> str | None:
@@ -225,7 +244,7 @@ class Rooms:
                 break
         return None
 
-    def _would_fit(self, name: str, holder: RoomHolder, without: list[RoomHolder]) -> bool:
+    def _would_fit(self, name: str, holder: RoomHolder, without: Iterable[RoomHolder]) -> bool:
         """Whether a pod would find room on a node without these rooms."""
         given: Counter[str] = Counter()
         for one in without:
@@ -235,19 +254,69 @@ class Rooms:
             for resource, amount in holder.group.shape.usage
         )
 
-    def _nodes_of(self, group: _Group) -> int:
+    def _nodes_of(self, group: RoomGroup) -> int:
         if group.version != self._version:
             group.nodes, group.version = self._where(group.shape.placement), self._version
         return group.nodes
 
-    def _waits_for_else(self, holder: RoomHolder, now: float) -> bool:
-        if not holder.node or not holder.verdict:
+    def _block_if_due(self, holder: RoomHolder, now: float) -> bool:
+        """Block a pod that waits for something else, and those that had the same in reach."""
+        block = find_block(
+            now,
+            asked=holder.asked,
+            judged=holder.judged,
+            reached=holder.since if holder.node else None,
+            answered=holder.warned,
+            later_judged=self._is_passed(holder),
+        )
+        if block is None:
             return False
-        warned = holder.warned
-        return (warned is not None and now >= warned + _AFTER_VERDICT) or now >= holder.since + _WITH_ROOM
+        if block is Block.IN_REACH:
+            self._block_others(holder.node, now)
+        self._block(holder, block, now)
+        return True
 
-    def _ask_again(self, holder: RoomHolder) -> None:
-        holder.asks_at = None
+    def _is_passed(self, holder: RoomHolder) -> bool:
+        """Whether the scheduler has set the condition of a pod that was created later."""
+        return 0 < holder.created < self._judged
+
+    def _block_others(self, node: str, now: float) -> None:
+        """Block the pods without a room that could have taken what nobody took of a node, unless others that waited were placed there."""
+        begin = now - PATIENT
+        idle: Counter[str] = Counter()
+        for room in self._on[node].values():
+            if room.since <= begin:
+                idle.update(dict(room.group.shape.gpus))
+        if not idle or self._served.get(node, begin) > begin:
+            return
+        bit, rooms = self._nodes.bit(node), self._on[node].values()
+        for gpus in list(self._queued):
+            if any(idle[resource] < amount for resource, amount in gpus):
+                continue
+            for group in list(self._queued[gpus].values()):
+                waiting = [self.holders[key] for _, _, key in group.queue]
+                if not self._nodes_of(group) & bit or not self._would_fit(node, waiting[0], rooms):
+                    continue
+                for holder in waiting:
+                    if find_block(now, asked=holder.asked, judged=holder.judged, reached=begin):
+                        self._block(holder, Block.IN_REACH, now)
+
+    def _block(self, holder: RoomHolder, block: Block, now: float) -> None:
+        self._leave(holder)
+        holder.block, holder.asked = block, now
+        self.blocked[block] += 1
+        heappush(self._due, (now + ASKED_AGAIN, holder.key))
+
+    def _unblock(self, holder: RoomHolder) -> None:
+        if holder.block is not None:
+            self.blocked[holder.block] -= 1
+            holder.block = None
+
+    def _ask_again(self, holder: RoomHolder, now: float) -> None:
+        self._unblock(holder)
+        holder.asked = now
+        if not holder.verdict:
+            heappush(self._due, (now + PATIENT, holder.key))
         heappush(self._untried, holder.rank)
 
     def _try_again(self, holder: RoomHolder) -> None:
