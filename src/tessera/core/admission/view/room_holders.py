@@ -1,7 +1,11 @@
 """Who has a room, or should have one: pods that wait, by their shapes."""
 
+from typing import TYPE_CHECKING
+
 from tessera.core.admission.view.pods import Shape
-from tessera.core.kubernetes.blocked import Block
+
+if TYPE_CHECKING:
+    from tessera.core.kubernetes.blocked import Block
 
 Rank = tuple[int, float, str]  # priority (higher first), age, name
 
@@ -43,9 +47,8 @@ class RoomHolder:
         self.node = ""  # where its room is; empty: it has none
         self.since = 0.0  # when the room was made
         self.verdict = verdict
-        self.judged = (
-            asked if verdict else None
-        )  # since when the scheduler finds no place, as far as is known
+        # since when the scheduler finds no place, as far as is known
+        self.judged = asked if verdict else None
         self.warned: float | None = None  # when the verdict came while the room was there
         self.asked = asked  # since when it may have a room; of a blocked one, since when it is blocked
         self.block: Block | None = None
