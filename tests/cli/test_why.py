@@ -191,7 +191,12 @@ def test_a_layout_of_four_thousand_nodes(capsys):
         {"name": f"n{number}{evil}", "state": "Pending", "reason": f"{number}{evil}"}
         for number in range(4000)
     ]
-    document = mig_layout(("Ready", "False", evil, evil), nodes=nodes, desired=4000, updating=[evil] * 4000)
+    document = mig_layout(
+        ("Ready", "False", evil, evil),
+        nodes=nodes,
+        desired=4000,
+        updating=[f"{evil}{n}" for n in range(4000)],
+    )
     rollouts = {f"n{number}": evil for number in range(4000)}
     show_layout(
         LayoutEvidence(MigLayout.read(json.dumps(document).encode()), 0.0, 4000, rollouts), Output("text")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import Examined, examined, healthy
@@ -82,3 +83,30 @@ async def test_configurations_that_may_not_be_read():
     found = await looked_at(operator_node("n", ONES, "all-1g.10gb"), forbidden=frozenset({"clusterpolicies"}))
     assert found.states["layouts"] == "not seen"
     assert found.one("layouts").text.startswith("could not compare with mig-manager's configurations: ")
+
+
+def stuck(owner: Owner, until: float, **fields: Any) -> str:
+    """A rollout on a node, as its annotation."""
+    return written(RolloutRecord(owner, Phase.WRITTEN, 1.0, until, 3.0, "new", "old", **fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "commands"),
+    [
+        (stuck(Owner("ann@host"), NOW), "", 0),
+        (stuck(Owner("inference", "uid"), NOW), "", 0),
+        (stuck(Owner("ann@host"), NOW - 61), "warning: node n: tessera mig apply (ann@host) does not go on with its rollout (phase Written)", 2),
+        (stuck(Owner("ann@host"), NOW - 61, cordoned=True), "warning: node n: tessera mig apply (ann@host) does not go on with its rollout (phase Written)", 1),
+        (stuck(Owner("inference", "uid"), NOW - 61), "warning: node n: MigLayout inference does not go on with its rollout (phase Written): is the controller at work?", 1),
+        ("{", "problem: node n: annotation tessera.dev/rollout: ", 2),
+    ],
+)  # fmt: skip
+async def test_fault_79_a_rollout_that_nobody_goes_on_with(text, told, commands):
+    """A node whose rollout has stood for too long is named, with the commands that end it; one that is under way is not."""
+    node = operator_node("n", ONES, "all-1g.10gb")
+    node["metadata"]["annotations"] = {ROLLOUT: text}
+    findings = (await looked_at(node)).of("layouts")
+    assert len(findings) == bool(told)
+    for found in findings:
+        assert f"{found.severity}: {found.text}".startswith(told)
+        assert len(found.commands) == commands

@@ -31,6 +31,7 @@ class ControllerMetrics:
         self._fallbacks = Counts("from", "to")
         self.failures = Counts("what")
         self.layout_nodes: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by state
+        self.foreign_records: Callable[[], int] = lambda: 0  # nodes
         self.rollouts = Counts("result")
         self.recuts = Counts("result", known=[("done",), ("failed",), ("dryrun",)])
         self.wanted: Callable[[], Mapping[tuple[str, str], int]] = dict  # devices by kind and profile
@@ -61,6 +62,8 @@ class ControllerMetrics:
         yield self.failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
         text = "Nodes of MigLayouts, by how they stand to their layout."
         yield labelled(f"{_PREFIX}_layout_nodes", "gauge", text, ("state",), self.layout_nodes())
+        text = "Nodes with the record of a rollout that has no slot of a MigLayout."
+        yield gauge(f"{_PREFIX}_foreign_records", text, self.foreign_records())
         text = "Rollouts of layouts to nodes that ended, by how."
         yield self.rollouts.family(f"{_PREFIX}_layout_rollouts_total", text)
         yield from self._of_autopilot()

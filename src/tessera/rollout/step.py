@@ -5,6 +5,7 @@ A table of phases, each a function from what the node shows to one step. A step 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -60,8 +61,18 @@ class Attempt:
     between = 20.0  # that mig-manager may take to say something of the name that is there in between
 
 
-def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float) -> Patch:
-    """Write down on a node that has no rollout what will happen to it; cordon it, unless the rollout goes without."""
+def begin(
+    seen: NodeSnapshot,
+    change: Change,
+    owner: Owner,
+    how: How,
+    now: float,
+    cordoned_before: bool | None = None,
+) -> Patch:
+    """Write down on a node that has no rollout what will happen to it; cordon it, unless the rollout goes without.
+
+    `cordoned_before` says whether somebody else has cordoned the node; None: if it is cordoned now.
+    """
     if how.cordons:
         phase, told, spec = Phase.CORDONED, "cordoned", {"unschedulable": True}
     else:
@@ -77,7 +88,7 @@ def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float
         change.before,
         label=change.label,
         state=change.state,
-        cordoned=seen.cordoned,
+        cordoned=seen.cordoned if cordoned_before is None else cordoned_before,
         cordons=how.cordons,
         drain=how.drain and not how.auto,
         auto=how.auto,
@@ -107,24 +118,65 @@ def unfence(seen: NodeSnapshot) -> Patch | None:
     return _patch(seen, None, "", annotations={RESULT: None})
 
 
-def step(seen: NodeSnapshot, now: float, *, cancelled: str = "") -> Step:
+def write_again(seen: NodeSnapshot, record: RolloutRecord) -> Patch:
+    """Write a record that was removed from a node by hand; the node stays as it is."""
+    return _patch(seen, record, "its record was removed by hand, and is written again")
+
+
+def rebuild_record(
+    seen: NodeSnapshot, owner: Owner, now: float, *, timeout: float, cordoned_before: bool
+) -> RolloutRecord:
+    """A record in place of one that nobody knows any more: the node is to show the layout that is written on it."""
+    label = seen.gpus.by_mig_manager
+    value = value_of(seen.node, label=label)
+    return RolloutRecord(
+        owner,
+        Phase.WRITTEN,
+        now,
+        now + timeout,
+        timeout,
+        value or "",
+        value,
+        label=label,
+        state=seen.gpus.state,
+        cordoned=cordoned_before,
+        offered=dict(seen.offered),
+    )
+
+
+def end_abandoned(seen: NodeSnapshot, record: RolloutRecord, now: float) -> Patch:
+    """End the rollout of a command that was killed: uncordon the node, and leave its layout as it is."""
+    return _Turn(seen, record, now).finish(Result.OVERTAKEN, f"{record.owner} does not go on with it")
+
+
+def step(seen: NodeSnapshot, now: float, *, cancelled: str = "", longest: float = inf) -> Step:
     """What is to be done next for a node, also where it has no rollout, or one that cannot be read."""
     try:
         record = seen.record
     except InvalidInput as error:
         return Wait(f"{error}; remove the annotation, and uncordon the node yourself")
-    return NotUnderWay() if record is None else next_step(seen, record, now, cancelled=cancelled)
+    if record is None:
+        return NotUnderWay()
+    return next_step(seen, record, now, cancelled=cancelled, longest=longest)
 
 
 def next_step(
-    seen: NodeSnapshot, record: RolloutRecord, now: float, *, cancelled: str = "", undo: bool = False
+    seen: NodeSnapshot,
+    record: RolloutRecord,
+    now: float,
+    *,
+    cancelled: str = "",
+    undo: bool = False,
+    longest: float = inf,
 ) -> NextStep:
-    """What is to be done next in a rollout that is under way.
+    """What is to be done next in a rollout that is under way. No phase takes longer than `longest` seconds.
 
     `cancelled` says why the rollout is no longer wanted. That ends it where nothing is written yet; with `undo`, what is written is put back.
     """
     if (ours := record.by_clock(now)) != record:
         return _patch(seen, ours, "the clock of whoever began it was ahead: its times are set back")
+    if (bounded := record.within(longest)) != record:
+        return _patch(seen, bounded, f"no phase takes longer than {longest:g} s: its times are set back")
     turn = _Turn(seen, record, now, cancelled)
     if undo and cancelled and record.phase in (Phase.WRITTEN, Phase.RETRYING) and turn.is_ours:
         return turn.put_back(cancelled)

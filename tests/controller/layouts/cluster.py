@@ -189,6 +189,10 @@ class LayoutCluster:
         found: dict[str, Any] = self.store.get(MIG_LAYOUTS, name).document.get("status") or {}
         return found
 
+    def slots(self, name: str = "inference") -> list[str]:
+        """The nodes that have one."""
+        return [slot["name"] for slot in self.status(name).get("updating", ())]
+
     def condition(self, type_: str, name: str = "inference") -> tuple[str, str, str]:
         some = self.status(name).get("conditions", ())
         one: dict[str, Any] = next((one for one in some if one["type"] == type_), {})

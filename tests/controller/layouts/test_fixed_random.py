@@ -43,6 +43,7 @@ class World:
         self.one, self.store = one, one.store
         self.draw = random.Random(seed)
         self.clock, self.pods, self.errors = FastClock(), 0, list[str]()
+        self.removed = ""  # the node whose record a person removes just now
         self.by_hand: set[str] = set()  # nodes that a person has cordoned, while they had no rollout
         self.store.follow(NODES, self.store.version, self._changed)
         self.failing = 0.03
@@ -75,7 +76,7 @@ class World:
         cordoned = after["spec"].get("unschedulable")
         if name in self.by_hand and not cordoned:
             self.errors.append(f"{name}: uncordoned, which a person had cordoned")
-        if was is not None and now is None and not was.cordoned and cordoned:
+        if was is not None and now is None and not was.cordoned and cordoned and name != self.removed:
             self.errors.append(f"{name}: left cordoned after {was.phase}")
         if was is None or was.phase is not Phase.CORDONED or now is None or now.phase is Phase.CORDONED:
             return
@@ -156,7 +157,8 @@ class World:
                 metadata["labels"]["only"] = draw.choice(["here", "there"])
             case 2:
                 metadata["annotations"]["run.ai/mig.config"] = draw.choice([LAYOUT, BY_HAND])
-            case 3 if record is None and not spec.get("unschedulable"):
+            # the cordon of a node that has a slot is the controller's
+            case 3 if record is None and not spec.get("unschedulable") and name not in self.slots():
                 spec["unschedulable"] = True
                 self.by_hand.add(name)
             case 4 if name in self.by_hand:
@@ -164,7 +166,10 @@ class World:
                 spec["unschedulable"] = None
             case 5 if record is not None and name not in self.by_hand:  # out of the rollout
                 del metadata["annotations"][ROLLOUT]
-                spec["unschedulable"] = None
+                if draw.random() < 0.5 or name not in self.slots():
+                    spec["unschedulable"] = None
+                else:
+                    self.removed = name
             case 6:
                 (one.dead.discard if name in one.dead else one.dead.add)(name)
                 one.answer(name)
@@ -176,6 +181,16 @@ class World:
                 if draw.random() < 0.3:
                     metadata["annotations"][RESULT] = draw.choice(["{", "[]", '{"at": 1e999}', "\u2028" * 99])
         self.store.update(NODES, name, document)
+        self.removed = ""
+
+    def slots(self):
+        """The nodes that have one, with what it says about a cordon."""
+        try:
+            document = self.store.get(MIG_LAYOUTS, "inference").document
+        except StatusError:
+            return set()
+        slots = (document.get("status") or {}).get("updating") or []
+        return {slot["name"] for slot in slots if "cordonedBefore" in slot}
 
     def remove(self, name):
         self.by_hand.discard(name)
@@ -187,8 +202,10 @@ class World:
     def edit_status(self):
         document = self.store.get(MIG_LAYOUTS, "inference").document
         known = (document.get("status") or {}).get("updating") or []
+        there = {slot if isinstance(slot, str) else slot["name"] for slot in known}
         more = self.draw.choice([["gpu-0"], [*NAMES], ["x" * 253], ["../..", "\u2028", ""], []])
-        document["status"] = (document.get("status") or {}) | {"updating": [*{*known, *more}]}
+        new = [self.draw.choice([name, {"name": name}]) for name in {*more} - there]
+        document["status"] = (document.get("status") or {}) | {"updating": [*known, *new]}
         self.store.update(MIG_LAYOUTS, "inference", document)
 
     def change(self, **spec):

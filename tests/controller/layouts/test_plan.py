@@ -9,7 +9,7 @@ from tessera.controller.layouts.plan import RETRY, SeenNode, State, plan
 from tessera.controller.layouts.status import MOST_NODES, status_of
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.objects import Condition
-from tessera.protocol.mig.miglayout import MigLayout
+from tessera.protocol.mig.miglayout import MigLayout, Slot
 from tessera.protocol.mig.rollouts import (
     RESULT,
     ROLLOUT,
@@ -38,7 +38,8 @@ BY_HAND = "tessera mig apply (ann@host) is changing it; if that was killed, remo
 def read(name="inference", *, updating=(), created="2026-01-01T00:00:00Z", **spec):
     document = layout(name, **spec)
     document["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": created, "resourceVersion": "1"}
-    document["status"] = {"updating": list(updating), "controller": "me"}
+    slots = None if updating is None else list(updating)  # None: it never had a status
+    document["status"] = {"updating": slots, "controller": "me"}
     return MigLayout.read(msgspec.json.encode(document))
 
 
@@ -58,10 +59,15 @@ def end(result, at=NOW, target=CHANGE.target, owner=OURS):
     return {RESULT: written(RolloutEnd(owner, target, result, at, "why"))}
 
 
-def planned(*nodes, verdict=CHANGE, busy=(), **options):
+def planned(*nodes, verdict=CHANGE, busy=(), remembered=(), **options):
     found = {one.name: one for one in nodes}
     (one,) = plan(
-        [read(**options)], found, lambda *_: verdict, lambda name, _: "pods" if name in busy else "", NOW
+        [read(**options)],
+        found,
+        lambda *_: verdict,
+        lambda name, _: "pods" if name in busy else "",
+        NOW,
+        remembered={name: found[name].record for name in remembered},
     )
     return one
 
@@ -73,14 +79,19 @@ def test_max_unavailable(most, of, begin):
     """So many nodes begin as may be without their devices, in the order of their names."""
     found = planned(*(seen(f"gpu-{number}") for number in range(of)), rollout={"maxUnavailable": most})
     assert found.begin == [f"gpu-{number}" for number in range(begin)]
-    assert found.slots == found.begin
+    assert found.slots == [Slot(name, cordoned_before=False) for name in found.begin]
 
 
 def test_rollouts_of_others_count():
-    """A node that another MigLayout still changes, such as one that was deleted and made again, counts; one that a command changes does not: nobody may go on with it."""
+    """A node that a MigLayout which is gone still changes counts: for one that is new, and where its slot is remembered. One that a command changes does not: nobody may go on with it."""
     nodes = seen("gpu-0", record(Owner("inference", "before"))), seen("gpu-1"), seen("gpu-2")
-    assert planned(*nodes, rollout={"maxUnavailable": 1}).begin == []
-    assert planned(*nodes, rollout={"maxUnavailable": 2}).begin == ["gpu-1"]
+    for how in ({"updating": None}, {"remembered": ["gpu-0"]}):
+        found = planned(*nodes, rollout={"maxUnavailable": 1}, **how)
+        assert (found.begin, found.slots) == ([], [Slot("gpu-0", cordoned_before=False)])
+        assert planned(*nodes, rollout={"maxUnavailable": 2}, **how).begin == ["gpu-1"]
+    adopted = planned(*nodes, rollout={"maxUnavailable": 1}, updating=["gpu-0"])
+    assert (adopted.begin, adopted.unused) == ([], []), "its slot is written: the next leader counts it, too"
+    assert planned(*nodes, rollout={"maxUnavailable": 1}).begin == ["gpu-1"], "nobody ever had a slot"
     by_hand = seen("gpu-0", record(Owner("somebody")))
     assert planned(by_hand, *nodes[1:], rollout={"maxUnavailable": 1}).begin == ["gpu-1"]
 
@@ -122,13 +133,18 @@ def told(status, type_):
 def test_slots_that_there_are_count():
     """Slots and rollouts count, also where they do not agree. A node that has its slot begins by it; a slot whose node is not wanted is unused."""
     one, two, three = seen("gpu-0"), seen("gpu-1", record()), seen("gpu-2")
-    assert planned(one, two, three, rollout={"maxUnavailable": 1}).begin == [], (
-        "gpu-1 has no slot, and counts"
-    )
+    found = planned(one, two, three, rollout={"maxUnavailable": 1})
+    assert found.begin == ["gpu-0"], "gpu-1 has no slot, and counts for nobody"
+    found = planned(one, two, three, rollout={"maxUnavailable": 1}, remembered=["gpu-1"])
+    assert found.begin == [], "it had one, which somebody removed from the status"
     found = planned(one, two, three, updating=["gpu-1", "gpu-2"], rollout={"maxUnavailable": 2})
     assert (found.begin, found.unused) == (["gpu-2"], [])
     found = planned(one, two, updating=["gpu-1", "gone"], rollout={"maxUnavailable": 2})
-    assert (found.begin, found.unused, found.slots) == ([], ["gone"], ["gone", "gpu-1"])
+    assert (found.begin, found.unused, found.slots) == (
+        [],
+        ["gone"],
+        [Slot("gone"), Slot("gpu-1", cordoned_before=False)],
+    )
     found = planned(seen("gpu-0"), verdict=Verdict(current=True), updating=["gpu-0"])
     assert (found.begin, found.unused) == ([], ["gpu-0"])
 
@@ -155,6 +171,11 @@ def test_a_limit_that_was_lowered():
         (end(Result.NOT_BEGUN), (State.PENDING, ""), True),
         ({RESULT: "nonsense"}, (State.PENDING, ""), True),
         (record(), (State.UPDATING, "Cordoned"), False),
+        (
+            record(reason="no slot"),
+            (State.PENDING, "MigLayout inference is changing it; it has no slot"),
+            False,
+        ),
         (record(Owner("ann@host")), (State.PENDING, f"{BY_HAND} and uncordon it"), False),
         (
             record(Owner("ann@host"), Phase.WAITING, cordons=False),
@@ -165,7 +186,7 @@ def test_a_limit_that_was_lowered():
 )
 def test_states(annotations, state, begins):
     """What a node says about rollouts decides whether it begins: of this MigLayout, and of this very layout."""
-    found = planned(seen("gpu-0", annotations))
+    found = planned(seen("gpu-0", annotations), updating=["gpu-0"] if annotations == record() else [])
     assert (found.states["gpu-0"], found.begin) == (state, ["gpu-0"] if begins else [])
 
 

@@ -132,7 +132,7 @@ def test_a_node_that_cannot_be_written_to(most, code):
             one.lead("one")
             await one.until(lambda: one.has_layout("gpu-1") and one.has_layout("gpu-2"))
             await one.until(lambda: "not this one" in one.status()["nodes"][0]["reason"])
-            await one.until(lambda: one.status()["updating"] == (["gpu-0"] if code == 500 else []))
+            await one.until(lambda: one.slots() == (["gpu-0"] if code == 500 else []))
             assert one.status()["current"] == 2
             failing.clear()
             await one.until(lambda: one.condition("Ready")[0] == "True")

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.protocol.mig.rollouts import Owner
-from tessera.rollout.step import begin, step
+from tessera.protocol.mig.rollouts import ROLLOUT, Owner
+from tessera.rollout.step import begin, rebuild_record, step, write_again
 from tessera.rollout.values import Evict, How, NotUnderWay, Patch
 from tessera.simulation.control_plane.kinds import NODES
 from tests.inventory.objects import LAYOUT
@@ -103,6 +103,44 @@ def test_fault_37_whenever_it_dies(schedule, drain, cordoned):
     one.settle()
     assert one.world.cordoned("gpu-0") == cordoned
     assert len(one.world.cuts) <= len(one.world.begins)
+
+
+class SlotSchedule(Schedule):
+    """The same of a node whose slot says whether it was cordoned before; a person removes its record."""
+
+    def __init__(self, how: How, *, cordoned: bool) -> None:
+        super().__init__(how, cordoned=cordoned)
+        self.cordoned = cordoned
+
+    def play(self, what: str) -> None:
+        if what == "remove":
+            self.world.edit("gpu-0", {"metadata": {"annotations": {ROLLOUT: None}}})
+        else:
+            super().play(what)
+
+    def act(self, seen) -> bool:
+        if seen is None or seen.record is not None or not seen.cordoned or self.cordoned:
+            return super().act(seen)
+        record = rebuild_record(seen, OWNER, self.world.now, timeout=60.0, cordoned_before=self.cordoned)
+        self.world.write(seen, write_again(seen, record))
+        return False
+
+
+@given(
+    st.lists(st.sampled_from([*ACTS, *WORLD, "remove", "remove"]), min_size=40, max_size=60),
+    st.booleans(),
+    st.booleans(),
+)
+def test_fault_78_whenever_its_record_goes(schedule, drain, cordoned):
+    """Whoever acts, dies or acts late, and whenever a person removes the record: the node is not left cordoned, nor uncordoned for who cordoned it before."""
+    one = SlotSchedule(How(drain=drain, drain_timeout=300.0), cordoned=cordoned)
+    for what in schedule:
+        one.play(what)
+        if one.world.record("gpu-0") is not None or cordoned:
+            assert one.world.cordoned("gpu-0")
+    one.act(one.world.look("gpu-0"))  # it has a slot, so it is looked at
+    one.settle()
+    assert one.world.cordoned("gpu-0") == cordoned
 
 
 @given(st.lists(st.sampled_from([*ACTS, *WORLD]), min_size=40, max_size=60), st.booleans(), st.booleans())

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Result, read_end
+from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Result, read_end, record_of, written
 from tessera.rollout.step import begin, step
 from tessera.rollout.values import Evict, How, NotUnderWay, Outcome, Patch, Wait
 from tessera.simulation.control_plane.kinds import NODES
@@ -212,6 +213,36 @@ def test_an_annotation_that_is_not_ours():
     found = step(one.world.look("gpu-0"), one.world.now)
     assert isinstance(found, Wait)
     assert found.reason.endswith("remove the annotation, and uncordon the node yourself")
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "timeout", "bounded"),
+    [
+        (0.0, 60.0, 60.0, None),
+        (0.0, 61.0, 60.0, (0.0, 60.0, 60.0)),
+        (0.0, 1e300, 1e300, (0.0, 60.0, 60.0)),
+        (30.0, 91.0, 10.0, (30.0, 90.0, 10.0)),
+        (1e9, 2e9, 10.0, (0.0, 1e9, 10.0)),  # its clock was ahead: then it is bounded
+        (-1e300, 1e300, 10.0, (-1e300, -1e300, 10.0)),
+    ],
+)
+def test_fault_76_times_are_bounded(since, until, timeout, bounded):
+    """No phase takes longer than it may, whoever wrote the record; times that are as they should be stay."""
+    one = Rollout()
+    began = one.world.now
+    record = one.world.record("gpu-0")
+    assert record is not None
+    record = structs.replace(record, since=began + since, until=began + until, timeout=timeout)
+    one.world.edit("gpu-0", {"metadata": {"annotations": {ROLLOUT: written(record)}}})
+    found = step(one.world.look("gpu-0"), began, longest=60.0)
+    if bounded is None:
+        assert "its times" not in getattr(found, "told", "")
+        return
+    assert isinstance(found, Patch)
+    text = found.body["metadata"]["annotations"][ROLLOUT]
+    now = record_of({ROLLOUT: text})
+    assert now is not None
+    assert (now.since - began, now.until - began, now.timeout) == pytest.approx(bounded)
 
 
 def test_mig_apply_leaves_no_result():

@@ -7,9 +7,12 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
-from tessera.controller.layouts.plan import SeenNode, kept_by, skipped
+from tessera.controller.layouts.plan import SeenNode, is_lost, kept_by, may_begin_by, skipped
+from tessera.controller.layouts.slots import RolloutRecords, longest_phase
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.reconciler import (
     ReconcilerFailures,
@@ -25,14 +28,14 @@ from tessera.kube.errors import ApiError
 from tessera.kube.event_recorder import About, Event
 from tessera.kube.rest.client import is_name, path_of
 from tessera.protocol.kubernetes.nodes import NodeIn
-from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout, find_keepers
+from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout, Slot, find_keepers
 from tessera.protocol.mig.rollouts import Owner, Phase, Result, RolloutRecord
 from tessera.rollout.carrying import CHANGES_ALL_THE_TIME, Carrier
 from tessera.rollout.change import Change
 from tessera.rollout.changes import Surroundings
 from tessera.rollout.in_use import named
 from tessera.rollout.planned import NotNow, recut_change
-from tessera.rollout.step import begin, step, unfence
+from tessera.rollout.step import begin, end_abandoned, rebuild_record, step, unfence, write_again
 from tessera.rollout.step import fence as fence_off
 from tessera.rollout.values import How, NodeSnapshot, NotUnderWay, Outcome, Patch, Step, Wait
 
@@ -73,6 +76,7 @@ class NodeRollouts:
         self._refusals = Retries(client.clock.now, _FIRST, _LONGEST)
         self._dra: tuple[float, DraInventory] | None = None  # when it was read, and what there was
         self.configurations = OurConfigurations(client, parts.fence)
+        self.records = RolloutRecords()
 
     def slots_written(self, layout: MigLayout, nodes: Iterable[str]) -> None:
         """Nodes have a slot from now on, or had it before: how an earlier rollout of theirs ended says nothing about this one."""
@@ -83,6 +87,7 @@ class NodeRollouts:
     def reset(self) -> None:
         """Forget what this process knows better than its watches: another one may have led since."""
         self._unused.clear()
+        self.records.clear()
         self.outcomes.clear()
         self.look_again()
 
@@ -103,9 +108,11 @@ class NodeRollouts:
 
     async def drive(self) -> bool:
         """Take the next steps of all that is under way; whether some has ended."""
+        abandoned = self.records.look(self._state.layouts.values(), self._state.nodes, self._time.now())
         names, ended = self.under_way(), False
         for name in self.told.keys() - set(names):
             del self.told[name]
+        names += abandoned
         self._refusals.forget_old()
         for at in range(0, len(names), _AT_ONCE):
             some = await asyncio.gather(*map(self._drive, names[at : at + _AT_ONCE]), return_exceptions=True)
@@ -144,9 +151,15 @@ class NodeRollouts:
         if seen is None:
             return None, NotUnderWay()
         node = self._state.refresh_node(seen.node)
-        if node.record is None or not node.record.owner.uid:
+        record, now = node.record, self._time.now()
+        if record is None:
             return seen, NotUnderWay()
-        return seen, step(seen, self._time.now(), cancelled=await self._cancelled(node, node.record))
+        if not record.owner.uid:
+            abandoned = self.records.is_abandoned(name, record, now)
+            return seen, end_abandoned(seen, record, now) if abandoned else NotUnderWay()
+        cancelled = await self._cancelled(node, record)
+        longest = longest_phase(self._state.layouts.values(), node)
+        return seen, step(seen, now, cancelled=cancelled, longest=longest)
 
     async def _write(self, name: str, seen: NodeSnapshot, patch: Patch) -> bool:
         """Write what is next for a node; False where it has changed since it was seen."""
@@ -157,6 +170,7 @@ class NodeRollouts:
             return False
         log.info("node %s: %s", name, patch.told)
         self._state.refresh_node(after)
+        self.records.written(SeenNode.of(after))
         if patch.outcome is not None:
             self._end(seen, record, patch.outcome)
         return True
@@ -230,6 +244,13 @@ class NodeRollouts:
         one = self._state.refresh_node(seen.node)
         if one.record is not None or one.unreadable:
             return
+        slot = layout.slots[name]
+        lost = (layout.uid, name) not in self._unused and is_lost(one, slot)
+        if lost and name in self.records.with_slot:
+            await self._write_again(seen, layout, slot)
+            return
+        if not lost and not may_begin_by(slot, one):
+            return  # somebody else has cordoned it, or uncordoned it, since it got its slot
         whole = await self._surroundings([seen.node])
         if recuts:
             if seen.cordoned or not seen.ready:
@@ -239,36 +260,41 @@ class NodeRollouts:
             change = self._to_fixed(seen, layout, whole)
         if change is None:
             return
-        rollout = layout.spec.rollout
-        if (
-            change.entries and whole.manager is not None
-        ):  # first, so that whoever finds the node cordoned finds it
+        # first, so that whoever finds the node cordoned finds it
+        if change.entries and whole.manager is not None:
             await self.configurations.add(change, whole.manager)
+        await self._cordon(seen, layout, change, auto=bool(recuts))
+
+    async def _cordon(self, seen: NodeSnapshot, layout: MigLayout, change: Change, *, auto: bool) -> None:
+        """Cordon a node, and write down there what will happen to it."""
+        name, rollout = seen.name, layout.spec.rollout
         how = How(
             drain=rollout.when_in_use == "Drain",
             drain_timeout=rollout.drain_seconds,
             timeout=rollout.seconds,
-            auto=bool(recuts),
+            auto=auto,
         )
         owner = Owner(layout.name, layout.uid)
-        slot = layout.uid, name
-        unused = slot in self._unused
-        self._unused.discard(slot)
+        key = layout.uid, name
+        unused = key in self._unused
+        self._unused.discard(key)
+        patch = begin(seen, change, owner, how, self._time.now(), layout.slots[name].cordoned_before)
         try:
-            after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
+            after = await self._carrier.write(seen, patch)
         except ApiError as error:
             if unused and error.code < 500:  # the API server has refused it, so it does not arrive later
-                self._unused.add(slot)
+                self._unused.add(key)
             raise
         if after is None:
             if unused:
-                self._unused.add(slot)
+                self._unused.add(key)
             if self._carrier.is_resting(name) and self._changing.begin(CHANGES_ALL_THE_TIME, name):
                 log.info("node %s: %s", name, CHANGES_ALL_THE_TIME)
         else:
             self._changing.end(name)
             self._refusals.forget(name)
             self._state.refresh_node(after)
+            self.records.written(SeenNode.of(after), has_slot=True)
             log.info("node %s: cordoned for MigLayout %s", name, layout.name)
             self._event(seen, "MIGRolloutBegun", f"MigLayout {layout.name}: cordoned, to get another layout")
 
@@ -317,7 +343,10 @@ class NodeRollouts:
             self._metrics.rollouts.add("gone")
             log.warning("node %s is gone: MigLayout %s has its slot back", name, layout.name)
             return True
-        one = self._state.refresh_node(seen.node)
+        one, slot = self._state.refresh_node(seen.node), layout.slots[name]
+        if is_lost(one, slot):
+            await self._write_again(seen, layout, slot)
+            return False
         if one.unreadable:
             return False
         if one.record is not None:
@@ -333,13 +362,28 @@ class NodeRollouts:
         self._state.refresh_node(after)
         return True
 
+    async def _write_again(self, seen: NodeSnapshot, layout: MigLayout, slot: Slot) -> None:
+        """Write a record again that was removed, or spoilt, by hand: as it was, or so that the node shows its layout and is uncordoned."""
+        record = self.records.with_slot.get(seen.name)
+        if record is None:
+            owner, timeout = Owner(layout.name, layout.uid), layout.spec.rollout.seconds
+            before = bool(slot.cordoned_before)
+            record = rebuild_record(seen, owner, self._time.now(), timeout=timeout, cordoned_before=before)
+        patch = write_again(seen, replace(record, cordoned=bool(slot.cordoned_before)))
+        if (after := await self._carrier.write(seen, patch)) is not None:
+            self._state.refresh_node(after)
+            log.warning("node %s: %s", seen.name, patch.told)
+            self._event(seen, "MIGRolloutRestored", f"MigLayout {layout.name}: {patch.told}", "Warning")
+
     def _end(self, seen: NodeSnapshot, record: RolloutRecord, outcome: Outcome) -> None:
-        self._unused.add((record.owner.uid, seen.name))
+        if record.owner.uid:
+            self._unused.add((record.owner.uid, seen.name))
+        self.records.with_slot.pop(seen.name, None)
         self.outcomes[seen.name] = outcome
         self.told.pop(seen.name, None)
         self._metrics.rollouts.add(outcome.result.lower())
         self.configurations.leave(record)
-        owner = f"MigLayout {record.owner.name}"
+        owner = str(record.owner)
         match outcome.result:
             case Result.DONE:
                 self._event(seen, "MIGRolloutDone", f"{owner}: the node has its layout")

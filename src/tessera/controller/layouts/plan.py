@@ -1,21 +1,24 @@
 """What is to be done for a MigLayout: which of its nodes may begin, and what its status says. Pure.
 
 Never more nodes than `maxUnavailable` have a slot (`status.updating`); only a node with a slot is cordoned. A slot is written with the
-MigLayout's version, and given back when its node is known to have no rollout any more.
+MigLayout's version, and given back when its node is known to have no rollout any more. It says whether the node was cordoned before.
+A record without a slot belongs to somebody else: it takes no slot, and blocks its own node only.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final
 
 from tessera.controller.layouts.judging import Verdict
 from tessera.core.autopilot.values import Recut
 from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.nodes import NodeIn
-from tessera.protocol.mig.miglayout import MigLayout, find_keepers
+from tessera.protocol.mig.miglayout import MigLayout, Slot, find_keepers
 from tessera.protocol.mig.rollouts import (
     RESULT,
     Result,
@@ -27,6 +30,7 @@ from tessera.protocol.mig.rollouts import (
 from tessera.rollout.in_use import Going
 from tessera.rollout.rollout import MaxUnavailable
 
+NO_RECORDS: Final[Mapping[str, RolloutRecord]] = MappingProxyType({})
 RETRY: Final = 600.0  # seconds until a node is tried again that was in use, dead, or changed by hand
 
 
@@ -76,15 +80,26 @@ class LayoutPlan:
     unused: list[str] = field(
         default_factory=list
     )  # nodes that have a slot, and no rollout as far as is known
+    # nodes whose rollout is one of a MigLayout that is gone: it counts here from now on
+    adopted: list[str] = field(default_factory=list)
+    # by node, whether it was cordoned before: of slots that are new, and of those that do not say it yet
+    cordoned_before: dict[str, bool] = field(default_factory=dict)
     recuts: dict[str, list[Recut]] = field(default_factory=dict)  # mode Auto: by node, its cards to be cut
     stopped: str = ""  # why no further node begins
     error: str = ""  # what is wrong with the MigLayout itself
     bug: Exception | None = None  # why there is no plan for it: nothing is to be done, nor known of its nodes
 
     @property
-    def slots(self) -> list[str]:
+    def slots(self) -> list[Slot]:
         """What `status.updating` is to be: the slots that there are, and those of nodes that begin."""
-        return sorted({*self.layout.updating, *self.begin})
+        names = sorted({*self.layout.updating, *self.begin, *self.adopted})
+        known = self.layout.slots
+        return [
+            known[name]
+            if name in known and known[name].cordoned_before is not None
+            else Slot(name, self.cordoned_before.get(name))
+            for name in names
+        ]
 
     def ready(self) -> list[str]:
         """Nodes that may begin, now or later: those that begin now go first."""
@@ -100,6 +115,42 @@ class LayoutPlan:
 
     def count(self, *states: State) -> int:
         return sum(map(states.__contains__, map(itemgetter(0), self.states.values())))
+
+
+def find_slot_holders(
+    layouts: Collection[MigLayout],
+    nodes: Mapping[str, SeenNode],
+    remembered: Mapping[str, RolloutRecord],
+) -> dict[str, set[str]]:
+    """By MigLayout, the nodes whose record has a slot of it; also of MigLayouts that are gone, where that is remembered."""
+    holders: dict[str, set[str]] = {layout.uid: set() for layout in layouts}
+    uids = frozenset(holders)
+    for layout in layouts:
+        for name in layout.updating:
+            owner = owner_on(nodes.get(name))
+            if owner and (owner == layout.uid or owner not in uids):
+                holders[layout.uid].add(name)
+    for name, record in remembered.items():
+        if owner_on(nodes.get(name)) == record.owner.uid:
+            holders.setdefault(record.owner.uid, set()).add(name)
+    return holders
+
+
+def owner_on(node: SeenNode | None) -> str:
+    """The UID of the MigLayout whose rollout is on a node; empty where none is."""
+    return node.record.owner.uid if node is not None and node.record is not None else ""
+
+
+def is_lost(node: SeenNode, slot: Slot) -> bool:
+    """Whether the controller has cordoned a node by its slot, and the record was removed or spoilt by hand."""
+    if node.unreadable:
+        return slot.cordoned_before is not None
+    return node.record is None and bool(node.node.spec.unschedulable) and slot.cordoned_before is False
+
+
+def may_begin_by(slot: Slot, node: SeenNode) -> bool:
+    """Whether a node without a record is cordoned, or not, as it was when it got its slot."""
+    return slot.cordoned_before in (None, bool(node.node.spec.unschedulable))
 
 
 def owners(layouts: Collection[MigLayout], nodes: Iterable[SeenNode]) -> dict[str, list[MigLayout]]:
@@ -126,10 +177,11 @@ def plan(
     now: float,
     told: Mapping[str, str] | None = None,
     autopilot: Callable[[LayoutPlan, Sequence[SeenNode]], Sequence[str]] = lambda *_: (),
+    remembered: Mapping[str, RolloutRecord] = NO_RECORDS,
 ) -> list[LayoutPlan]:
     """What is to be done for each; `busy` says which pods hold devices of a node that go, `told` what the rollout of a node waits for.
 
-    In mode Auto `autopilot` says how the nodes stand, and which may begin.
+    In mode Auto `autopilot` says how the nodes stand, and which may begin. `remembered` are records that had a slot.
     """
     plans = {one.uid: LayoutPlan(one) for one in layouts}
     keeps: dict[str, list[SeenNode]] = {uid: [] for uid in plans}
@@ -137,16 +189,16 @@ def plan(
         keeps[some[0].uid].append(nodes[name])
         for other in some[1:]:
             plans[other.uid].states[name] = State.CONFLICT, kept_by(some[0])
-    records: dict[str, set[str]] = {}  # by MigLayout, the nodes whose rollout is its
-    for node in nodes.values():
-        if node.record is not None:
-            records.setdefault(node.record.owner.uid, set()).add(node.name)
+    holders = find_slot_holders(layouts, nodes, remembered)
+    with_slot = frozenset(name for names in holders.values() for name in names)
     for uid, one in plans.items():
-        left = records.get(uid, set()) - {node.name for node in keeps[uid]}
+        left = holders[uid] - {node.name for node in keeps[uid]}
+        one.adopted = _orphans(one.layout, keeps[uid], plans, with_slot)
         one.leaving = {name: _under_way(nodes[name], told or {}) for name in left}
         fixed = partial(_fixed, judge=judge, busy=busy, now=now, told=told or {})
         try:
-            _plan(one, keeps[uid], records.get(uid, set()), autopilot if one.layout.follows_demand else fixed)
+            ready = autopilot if one.layout.follows_demand else fixed
+            _plan(one, keeps[uid], holders[uid], with_slot | {*one.adopted}, ready)
         except Exception as bug:  # noqa: BLE001 # of this MigLayout, whose work raises it: the others have their plans
             plans[uid] = LayoutPlan(one.layout, bug=bug)
     return list(plans.values())
@@ -155,10 +207,14 @@ def plan(
 def _plan(
     plan: LayoutPlan,
     kept: list[SeenNode],
-    records: Collection[str],
+    records: AbstractSet[str],
+    with_slot: AbstractSet[str],
     ready: Callable[[LayoutPlan, Sequence[SeenNode]], Sequence[str]],
 ) -> None:
-    """Say how nodes stand, and give slots to those that are ready to begin."""
+    """Say how nodes stand, and give slots to those that are ready to begin.
+
+    `records` are the nodes whose rollout is of this MigLayout, `with_slot` those whose rollout has a slot of any.
+    """
     layout, spec = plan.layout, plan.layout.spec
     try:
         at_once = MaxUnavailable.parse(str(spec.rollout.max_unavailable)).of(len(kept))
@@ -166,18 +222,47 @@ def _plan(
     except InvalidInput as error:
         plan.error, at_once = f"spec.rollout: {error}", 0
     may = ready(plan, kept)
+    for node in kept:
+        if node.record is not None and node.name not in with_slot:
+            plan.states[node.name] = State.PENDING, say_foreign(node.record)
     if layout.ends:
         plan.stopped, may = "it is being deleted", ()
-    plan.unused = [name for name in layout.updating if name not in records]
+    by_name = {node.name: node for node in kept}
+    unused = {name for name in layout.updating if name not in records}
+    lost = {name for name in unused & by_name.keys() if is_lost(by_name[name], layout.slots[name])}
     # also of those that another MigLayout still sees through: one that was deleted, and made again
-    under_way = {*records, *(one.name for one in kept if one.record is not None and one.record.owner.uid)}
+    under_way = {*records, *lost, *(by_name.keys() & with_slot)}
     # these have their slot already; what the autopilot had decided is not known any more
-    unused = set(plan.unused)
     again = [] if layout.follows_demand else [name for name in may if name in unused]
-    again = again[: max(0, at_once - len(under_way))]
+    fresh = [name for name in again if name not in lost and may_begin_by(layout.slots[name], by_name[name])]
+    again = [name for name in again if name in lost] + fresh[: max(0, at_once - len(under_way))]
     free = max(0, at_once - len({*layout.updating, *under_way}))
     plan.begin = again + [name for name in may if name not in unused][:free]
     plan.unused = sorted(unused.difference(again))
+    for name in {*plan.begin, *records, *plan.adopted} & by_name.keys():
+        plan.cordoned_before[name] = _was_cordoned(by_name[name])
+
+
+def _orphans(
+    layout: MigLayout, kept: Iterable[SeenNode], uids: Collection[str], with_slot: Collection[str]
+) -> list[str]:
+    """Nodes with a rollout of a MigLayout that is gone, which this one keeps now.
+
+    A MigLayout that never had a status takes them all: nobody may remember the slots of one that was deleted and made again.
+    """
+    new = layout.status.updating is None
+    orphans = (node.name for node in kept if owner_on(node) and owner_on(node) not in uids)
+    return [name for name in orphans if name not in layout.slots and (new or name in with_slot)]
+
+
+def _was_cordoned(node: SeenNode) -> bool:
+    """Whether somebody else has cordoned a node."""
+    return node.record.cordoned if node.record is not None else bool(node.node.spec.unschedulable)
+
+
+def say_foreign(record: RolloutRecord) -> str:
+    """That somebody else changes a node."""
+    return f"{record.say_whose()}; it has no slot" if record.owner.uid else record.say_whose()
 
 
 def _fixed(
@@ -203,7 +288,9 @@ def _fixed(
             else:
                 ready.append((bool(held), node.name))
         plan.states[node.name] = state, reason
-    failed = sorted(name for name, (state, _) in plan.states.items() if state is State.FAILED)
+    # a record that cannot be read may be anybody's, and holds up its own node only
+    read = (node.name for node in kept if not node.unreadable)
+    failed = sorted(name for name in read if plan.states[name][0] is State.FAILED)
     if plan.error or spec.paused or failed:
         plan.stopped = plan.error or ("paused" if spec.paused else f"the rollout failed on {failed[0]}")
     return [] if plan.stopped else [name for _, name in sorted(ready)]

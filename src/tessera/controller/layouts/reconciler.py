@@ -122,6 +122,7 @@ class LayoutReconciler(Reconciler):
         metrics.layout_nodes = lambda: {
             (one.lower(),): self._states.get(one, 0) if metrics.leads() else 0 for one in State
         }
+        metrics.foreign_records = lambda: self._rollouts.records.foreign if metrics.leads() else 0
         metrics.wanted, metrics.refused_devices = self._autopilot.wanted, self._autopilot.refused
         metrics.proposed = self._autopilot.proposed
 
@@ -158,6 +159,7 @@ class LayoutReconciler(Reconciler):
             now,
             told,
             lambda one, kept: self._autopilot.plan(one, kept, now, told, put_off),
+            self._rollouts.records.with_slot,
         )
         self._states, self._again = {}, inf
         for one in plans:

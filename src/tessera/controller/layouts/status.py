@@ -6,6 +6,8 @@ from heapq import nsmallest
 from math import inf
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from tessera.controller.layouts.auto.decisions import decisions, numbers
 from tessera.controller.layouts.plan import LayoutPlan, State
 from tessera.core.text import number_of, shortened
@@ -35,7 +37,7 @@ def status_of(
         ((order[state], name, reason) for name, (state, reason) in plan.shown().items() if state in order),
     )
     desired = len(plan.states) - plan.count(State.CONFLICT)
-    slots = [name for name in plan.slots if name not in released]
+    slots = [slot for slot in plan.slots if slot.name not in released]
     return {
         "observedGeneration": layout.metadata.generation,
         "controller": controller,
@@ -43,9 +45,12 @@ def status_of(
         "current": plan.count(State.CURRENT),
         "failed": plan.count(State.FAILED),
         "updatingCount": len(
-            {*slots, *(name for name, (one, _) in plan.shown().items() if one is State.UPDATING)}
+            {
+                *(slot.name for slot in slots),
+                *(name for name, (one, _) in plan.shown().items() if one is State.UPDATING),
+            }
         ),
-        "updating": slots,
+        "updating": [to_builtins(slot) for slot in slots],
         "nodes": [
             {"name": name, "state": str(_ORDER[place]), "reason": shortened(reason, _LONGEST)}
             for place, name, reason in told

@@ -9,14 +9,17 @@ from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.mig.layout import NodeLayout, Strategy, count_devices
 from tessera.core.resources import MIG_PREFIX, is_share
 from tessera.core.text import age, counts_in_words
+from tessera.diagnosis.layouts.rollouts import Rollout
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
 from tessera.doctor.observations import Observations
 from tessera.inventory.known import desired_layout
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.rollouts import ROLLOUT
 
 # Seconds. mig-manager stops the pods that use the driver, cuts, and starts them again: a minute or two, with a reboot some more.
 _LONG: Final = 900.0
+_PHASE_OVER: Final = 60.0  # seconds; whoever is at work moves on when the time of a phase is over
 
 
 def layouts(seen: Observations) -> Iterator[Finding]:
@@ -34,6 +37,22 @@ def layouts(seen: Observations) -> Iterator[Finding]:
         if result := _configured(node, gpus, seen) if gpus.by_mig_manager else _layout(node, gpus, seen):
             finding, kind = result
             yield finding.of(kind, f"node {node.name}")
+    for name, rollout in sorted(seen.cluster.inventory.rollouts.items()):
+        if stuck := _stuck(name, rollout, seen.now):
+            yield stuck.of("a rollout does not go on", f"node {name}")
+
+
+def _stuck(name: str, rollout: Rollout, now: float) -> Finding | None:
+    """What is wrong with a rollout on a node whose time is over, or whose record cannot be read."""
+    remove, uncordon = f"kubectl annotate node {name} {ROLLOUT}-", f"kubectl uncordon {name}"
+    if isinstance(rollout, str):
+        return problem(f"node {name}: {short(rollout)}", remove, uncordon)
+    if now < rollout.until + _PHASE_OVER:
+        return None
+    text = f"node {name}: {short(str(rollout.owner))} does not go on with its rollout (phase {rollout.phase})"
+    if rollout.owner.uid:
+        return warning(f"{text}: is the controller at work?", "kubectl get miglayouts")
+    return warning(text, remove, *([uncordon] if rollout.uncordons else []))
 
 
 def _has_layout(gpus: GpuNode) -> bool:

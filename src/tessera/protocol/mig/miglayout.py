@@ -217,6 +217,11 @@ class _RolloutIn(Part):
     def seconds(self) -> float:
         return seconds_in(self.timeout)
 
+    @property
+    def longest_phase(self) -> float:
+        """How many seconds a phase of a node's rollout may take."""
+        return max(self.drain_seconds, self.seconds)
+
 
 class _AutopilotIn(Part):
     dry_run: bool = True
@@ -256,9 +261,17 @@ class _SpecIn(Part):
     autopilot: _AutopilotIn = msgspec.field(default_factory=_AutopilotIn)
 
 
+class Slot(Part, omit_defaults=True):
+    """A node that may be cordoned."""
+
+    name: str
+    # whether the node was cordoned when it got the slot, and so stays at the end; None: an earlier version gave the slot
+    cordoned_before: bool | None = None
+
+
 class _StatusIn(Part):
     controller: str = ""
-    updating: list[str] | None = None
+    updating: list[Slot | str] | None = None  # names: as earlier versions wrote it
     conditions: list[Condition] | None = None
 
 
@@ -321,7 +334,13 @@ class MigLayout:
     @property
     def updating(self) -> Sequence[str]:
         """The nodes that have a slot: none of the others may be cordoned."""
-        return self.status.updating or ()
+        return tuple(self.slots)
+
+    @cached_property
+    def slots(self) -> Mapping[str, Slot]:
+        """The slots, by node."""
+        slots = (Slot(slot) if isinstance(slot, str) else slot for slot in self.status.updating or ())
+        return {slot.name: slot for slot in slots}
 
     @property
     def selector(self) -> str:

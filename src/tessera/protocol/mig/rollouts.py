@@ -131,6 +131,13 @@ class RolloutRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
         until, late = max(now, self.until - ahead), max(0.0, self.late - ahead)
         return msgspec.structs.replace(self, since=now, until=until, late=late)
 
+    def within(self, longest: float) -> "RolloutRecord":
+        """The same with no phase that takes longer than so many seconds, whoever wrote the record."""
+        until, timeout = min(self.until, self.since + longest), min(self.timeout, longest)
+        if (until, timeout) == (self.until, self.timeout):
+            return self
+        return msgspec.structs.replace(self, until=until, timeout=timeout)
+
 
 class RolloutEnd(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A rollout that did not end well."""
