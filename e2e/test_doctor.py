@@ -23,10 +23,10 @@ def examined(kubeconfig: Path, *options: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_without_permissions_nothing_is_well(control_plane: Client, namespace: str, tmp_path: Path) -> None:
-    """An account without any right gets exit code 3, and no check that says ok but the version, which all may read."""
+    """An account without any right gets exit code 1, and no check that says ok but the version, which all may read."""
     kubeconfig = account_kubeconfig(control_plane, namespace, tmp_path)
     code, checks = examined(kubeconfig)
-    assert code == 3
+    assert code == 1
     assert {name for name, one in checks.items() if one["ok"]} == {"version"}
     assert checks["offers"]["state"] == "not seen"
     assert "cannot list resource" in checks["offers"]["findings"][0]["text"]
@@ -36,7 +36,7 @@ def test_without_permissions_nothing_is_well(control_plane: Client, namespace: s
 def test_nothing_is_installed(control_plane: Client) -> None:
     """Without an installation that is the problem; what would be looked at in one is called neither right nor wrong."""
     code, checks = examined(control_plane.kubeconfig)
-    assert code == 1
+    assert code == 3
     assert [
         name
         for name, one in checks.items()
@@ -59,7 +59,7 @@ def test_misspelt_profile_is_mentioned(control_plane: Client, namespace: str) ->
     }
     control_plane.apply(json.dumps(pod), namespace=namespace)
     code, checks = examined(control_plane.kubeconfig, "--check=offers")
-    assert code == 1
+    assert code == 3
     text = checks["offers"]["findings"][0]["text"]
     assert text == f"pod {namespace}/typo waits: no node has {MIG}1g18gb; did you mean {MIG}1g.18gb?"
 
@@ -78,7 +78,7 @@ def test_events_of_what_is_gone_are_no_alarm(control_plane: Client, namespace: s
     }
 
     def refused() -> bool:
-        return examined(control_plane.kubeconfig, "--check=refused")[0] == 1
+        return examined(control_plane.kubeconfig, "--check=refused")[0] == 3
 
     with Webhook(control_plane, tmp_path) as webhook, registered(control_plane, webhook):
         control_plane.apply(json.dumps(replica_set), namespace=namespace)
@@ -144,7 +144,7 @@ def test_which_of_two_classes_wins_and_pools_that_are_stale(control_plane: Clien
         _offer(cluster, "half.example.com", node, count=2, owner=[owner])
         _offer(cluster, "lost.example.com", "doctor-gone")
         code, found = examined(cluster.kubeconfig, *checks)
-        assert code == 1
+        assert code == 3
         assert [one["text"].partition(":")[0] for one in found["pools"]["findings"]] == [
             f"pool {node}/half.example.com of half.example.com",
             "node doctor-gone is gone, and ResourceSlices of lost.example.com still offer its devices",

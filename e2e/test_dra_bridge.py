@@ -255,7 +255,7 @@ def everyone_says_that_the_controller_is_gone(cluster: Client, namespace: str) -
     assert "tessera controller runs again" in why.stdout
     checked = tessera("doctor", "--check=controller", "-n", NAMESPACE, "-o", "json", kubeconfig)
     first, *_ = json.loads(checked.stdout)[0]["findings"]
-    assert (checked.returncode, first["severity"], first["text"].startswith(gone)) == (1, "problem", True), (
+    assert (checked.returncode, first["severity"], first["text"].startswith(gone)) == (3, "problem", True), (
         first
     )
     asked = json.dumps(asks("late", "2g.20gb"))

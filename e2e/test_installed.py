@@ -287,12 +287,12 @@ def test_doctor_knows_the_way_out_of_a_damaged_authority(installed: Installation
         assert done.returncode == 0, done.stdout + done.stderr
 
     put(ca_crt=b"rubbish")
-    text, log = found(1)
+    text, log = found(3)
     assert "gpu-webhook-ca: ca.crt: one CA certificate in PEM is expected" in text
     assert "after some minutes Tessera saves all of it as damaged-…" in text
     assert "step" in log
     put(damaged_ca_crt=b"of an earlier damage")
-    assert "it was damaged before" in found(1)[0]
+    assert "it was damaged before" in found(3)[0]
     until_well()
     cluster.wait(lambda: "ca.key" in (cluster.api.get(secret).get("data") or {}), what="a new authority")
     put(damaged_ca_crt=b"still there")

@@ -7,6 +7,7 @@ and finds other ones in each run.
 import gc
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A worker of pytest-xdist has the terminal's width in its environment; the commands under test find none.
@@ -21,6 +22,11 @@ for profile, most, same in (("local", 25, True), ("ci", 100, True), ("explore", 
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--golden` writes the golden files again, for a person to read in the diff."""
+    parser.addoption("--golden", action="store_true", help="write tests/golden again")
 
 
 def pytest_collection_finish() -> None:

@@ -13,6 +13,27 @@ from tests.kube.conftest import pytest_pyfunc_call, soon  # noqa: F401 # a hook:
 from tests.kube.served import served  # noqa: F401 # a fixture
 
 
+class Golden:
+    """Compares a text with the file that a person has read, or writes the file again."""
+
+    folder = Path(__file__).parents[1] / "golden"
+
+    def __init__(self, *, write: bool) -> None:
+        self._write = write
+
+    def compare(self, name: str, text: str) -> None:
+        file = self.folder / name
+        if self._write:
+            file.write_text(text, encoding="utf-8")
+        assert text == file.read_text(encoding="utf-8"), "pytest --golden writes the file again"
+
+
+@pytest.fixture
+def golden(request):
+    """The golden files; `--golden` writes them again."""
+    return Golden(write=request.config.getoption("--golden"))
+
+
 @pytest.fixture
 def temporary(monkeypatch):
     """A folder for temporary files, with a short path; whatever a command leaves is in there."""

@@ -232,11 +232,11 @@ def test_all(saved):
     ("args", "code", "err"),
     [
         (["--fail-below", "2g.20gb=5"], 0, ""),
-        (["--fail-below", "2g.20gb=6"], 4, "nvidia.com/mig-2g.20gb: 5 available, less than 6\n"),
+        (["--fail-below", "2g.20gb=6"], 3, "nvidia.com/mig-2g.20gb: 5 available, less than 6\n"),
         (["--fail-below", "nvidia.com/gpu=1", "--resource", "3g.30gb"], 0, ""),
-        (["--fail-below", "1g.10gb=1", "--fail-below", "gpu=5", "--fail-below", "cpu=1"], 4, "nvidia.com/mig-1g.10gb: 0 available, less than 1\nnvidia.com/gpu: 4 available, less than 5\n"),
-        (["--fail-below", "memory=1025Gi"], 4, "memory: 1Ti available, less than 1025Gi\n"),
-        (["--fail-below", "gpu=1", "-l", "!nvidia.com/zone"], 4, "nvidia.com/gpu: 0 available, less than 1\n"),
+        (["--fail-below", "1g.10gb=1", "--fail-below", "gpu=5", "--fail-below", "cpu=1"], 3, "nvidia.com/mig-1g.10gb: 0 available, less than 1\nnvidia.com/gpu: 4 available, less than 5\n"),
+        (["--fail-below", "memory=1025Gi"], 3, "memory: 1Ti available, less than 1025Gi\n"),
+        (["--fail-below", "gpu=1", "-l", "!nvidia.com/zone"], 3, "nvidia.com/gpu: 0 available, less than 1\n"),
     ],
 )  # fmt: skip
 def test_fail_below(saved, args, code, err):

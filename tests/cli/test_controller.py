@@ -13,12 +13,16 @@ def _no_cluster(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [([], "no cluster"), (["--metrics-listen", "nonsense"], "nonsense"), (["--log-level", "loud"], "loud")],
+    ("options", "code", "message"),
+    [
+        ([], 1, "no cluster"),
+        (["--metrics-listen", "nonsense"], 2, "nonsense"),
+        (["--log-level", "loud"], 2, "loud"),
+    ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(options, message, capsys):
-    """Exit code 2, and no traceback."""
-    assert run(["controller", *options]) == 2
+def test_what_is_wrong_is_said_in_one_sentence(options, code, message, capsys):
+    """An exit code, and no traceback."""
+    assert run(["controller", *options]) == code
     assert message in capsys.readouterr().err
 
 

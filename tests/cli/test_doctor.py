@@ -75,11 +75,11 @@ def test_healthy_cluster(bundle: bytes, tmp_path: Path, capsys):
 
 
 def test_problem_is_told_with_what_to_type(bundle: bytes, tmp_path: Path, capsys):
-    """A problem: what it is, the command below it, a sum at the end, exit code 1."""
+    """A problem: what it is, the command below it, a sum at the end, exit code 3."""
     objects = healthy(bundle)
     objects[kinds.NODES].append(node_document("cut", {}, annotations={"run.ai/mig.config": "x"}))
     with serving(objects, tmp_path) as kubeconfig:
-        assert run(["doctor", "--kubeconfig", str(kubeconfig)]) == 1
+        assert run(["doctor", "--kubeconfig", str(kubeconfig)]) == 3
     out = capsys.readouterr().out
     assert "PROBLEM  layouts: node cut has a MIG layout" in out
     assert "\n         $ kubectl get pods -A --field-selector spec.nodeName=cut\n" in out
@@ -137,18 +137,18 @@ def test_template_picks_from_the_document(bundle: bytes, tmp_path: Path, capsys)
     assert run(["doctor", "--help"]) == 0
     example = capsys.readouterr().out.split("-o jsonpath='")[1].split("'")[0]
     with serving(objects, tmp_path) as kubeconfig:
-        assert run(["doctor", "--kubeconfig", str(kubeconfig), "-o", f"jsonpath={example}"]) == 1
+        assert run(["doctor", "--kubeconfig", str(kubeconfig), "-o", f"jsonpath={example}"]) == 3
     assert [line[:25] for line in capsys.readouterr().out.splitlines()] == ["node cut has a MIG layout"]
 
 
 def test_no_cluster_is_one_sentence(tmp_path: Path, capsys):
-    """Without an API server there is one sentence and exit code 3, no traceback."""
+    """Without an API server there is one sentence and exit code 1, no traceback."""
     path = tmp_path / "kubeconfig"
     path.write_text(
         "clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\n"
         "contexts: [{name: x, context: {cluster: x}}]\ncurrent-context: x\n"
     )
-    assert run(["doctor", "--kubeconfig", str(path)]) == 3
+    assert run(["doctor", "--kubeconfig", str(path)]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("tessera: ")
@@ -174,9 +174,9 @@ def test_files_of_a_node_are_read(tmp_path: Path):
 
 
 def test_a_good_spec_beside_the_wrong_state_folder(tmp_path: Path, capsys):
-    """A spec is called stale only by a record: where there is none, doctor says that it could not compare, exit code 3."""
+    """A spec is called stale only by a record: where there is none, doctor says that it could not compare, exit code 1."""
     (tmp_path / "tessera-x.json").write_text('{"kind": "example.com/thing", "devices": [{"name": "a"}]}')
-    assert run(["doctor", "--check=cdi", f"--cdi-dir={tmp_path}", f"--state-dir={tmp_path / 'no'}"]) == 3
+    assert run(["doctor", "--check=cdi", f"--cdi-dir={tmp_path}", f"--state-dir={tmp_path / 'no'}"]) == 1
     shown = capsys.readouterr().out
     assert "could not compare tessera-x.json with the plugin's devices" in shown
     assert "stale" not in shown
@@ -206,13 +206,13 @@ def test_single_checks(bundle: bytes, tmp_path: Path, capsys):
 
 
 def test_before_an_uninstall(bundle: bytes, tmp_path: Path, capsys):
-    """The checks that matter then, and no others: exit code 1 while a pod holds a device of the driver, 0 when none does."""
+    """The checks that matter then, and no others: exit code 3 while a pod holds a device of the driver, 0 when none does."""
     objects = healthy(bundle)
     result = {"driver": "gpu.tessera.dev", "pool": "n1/tessera", "device": "gpu-0"}
     objects[CLAIMS] = [claim_document("c", result, namespace="team", pods=["p"])]
     with serving(objects, tmp_path) as kubeconfig:
         arguments = ["doctor", "--before-uninstall", "--kubeconfig", str(kubeconfig)]
-        assert run(arguments) == 1
+        assert run(arguments) == 3
         out = capsys.readouterr().out
         assert out.startswith("PROBLEM  held: pod team/p holds gpu-0 of n1/tessera (claim c).")
         assert out.endswith("\n1 problem.\n")
@@ -231,14 +231,14 @@ def test_before_an_uninstall(bundle: bytes, tmp_path: Path, capsys):
         ([], 0),
         (["note", "warning"], 0),
         (["n/a"], 0),
-        (["unseen"], 3),
-        (["warning", "unseen"], 3),
-        (["problem"], 1),
-        (["unseen", "problem"], 1),
+        (["unseen"], 1),
+        (["warning", "unseen"], 1),
+        (["problem"], 3),
+        (["unseen", "problem"], 3),
     ],
 )
 def test_exit_code_says_how_it_is(severities: list[str], code: int):
-    """0 well, 1 problems, 3 could not run; what is known to be wrong comes first."""
+    """0 well, 3 problems, 1 could not run; what is known to be wrong comes first."""
     check = Check("x", "X", (), lambda seen: iter(()))
     results = [CheckResult(check, (Finding(Severity(one), "…"),)) for one in severities]
     assert exit_code([CheckResult(check, ()), *results]) == code

@@ -50,7 +50,7 @@ def test_list_shows_every_place_of_cards_that_are_cut_on_demand(
 @pytest.mark.parametrize(
     ("more", "options", "code", "message"),
     [
-        ("", [], 2, "no cluster"),
+        ("", [], 1, "no cluster"),
         (", partitioning: dynamic, layout: 7g.70gb=1", [], 2, "simulated.layout: not with partitioning: dynamic"),
         ("", ["--metrics-listen", "nonsense"], 2, "nonsense"),
     ],

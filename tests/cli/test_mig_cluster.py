@@ -61,7 +61,7 @@ def test_validate(busy):
     """Every node's layout is checked, or of those that are named or selected."""
     busy.cluster.add(gpu_node("tight", LAYOUT.replace("3g.30gb", "3g.30gb, 3g.30gb")))
     code, out, err = busy("validate", "--cluster")
-    assert (code, err) == (1, "")
+    assert (code, err) == (3, "")
     assert out.splitlines() == [
         "node gpu-0: fits: nvidia.com/mig-2g.20gb ×4, nvidia.com/mig-3g.30gb ×2",
         "node gpu-1: fits: nvidia.com/mig-2g.20gb ×4, nvidia.com/mig-3g.30gb ×2",
@@ -347,7 +347,7 @@ def test_plan_counts_what_was_rejected(busy, command):
     busy.cluster.add(*objects)
     code, out, err = busy("plan", "--from-pending")
     assert (code, err.splitlines()) == (
-        1,
+        3,
         ["pods without a node ask for 5 × 1g.10gb", "rejected workloads ask for 2 × 7g.70gb"],
     )
     assert "with it 1 of 1 waiting pod and 1 of 2 rejected pods would get a place" in out.splitlines()
@@ -453,7 +453,7 @@ def test_plan_leaves_whole_gpus_to_pods_that_wait_for_them(served, command):
     )
     code, out, _ = command("mig", "plan", "--from-pending", "--kubeconfig", served.kubeconfig)
     assert (code, out.splitlines()[0]) == (
-        1,
+        3,
         "1 of 2 devices fits, on 1 of 2 cards; no plan serves more devices",
     )
     assert "removed: gpu ×1; added: 7g.70gb ×1" in out.splitlines()
@@ -478,7 +478,7 @@ def test_plan_says_who_would_still_wait(busy):
     busy.cluster.add(pod("wide", "", MIG + "7g.70gb", 3, "Pending"))
     code, out, _ = busy("plan", "--from-pending")
     assert (code, out.splitlines()[0]) == (
-        1,
+        3,
         "2 of 3 devices fit, on 2 of 6 cards; no plan serves more devices",
     )
     assert "with it 0 of 1 waiting pod would get a place" in out.splitlines()
@@ -506,7 +506,7 @@ def test_plan_keeps_what_a_layout_does_not_tell_of(busy):
     )
     code, out, _ = busy("plan", "--from-pending")
     assert (code, out.splitlines()[0]) == (
-        1,
+        3,
         "0 of 1 device fit, on 0 of 4 cards; no plan serves more devices",
     )
 
@@ -530,7 +530,7 @@ def test_defragment(busy):
     document = json.loads(out)
     assert (document["served"], document["optimal"], document["pods"]) == ({"7g.70gb": 2}, True, [])
     code, out, _ = busy("plan", "--defragment", "7g.70gb=9", "-o", "yaml")
-    assert code == 1
+    assert code == 3
     assert yaml.load(out)["leftOut"] == {"7g.70gb": 5}
 
 

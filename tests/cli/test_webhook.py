@@ -173,7 +173,7 @@ def test_nodes_without_certificates(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     (tmp_path / "nodes.yaml").write_text(NODES_FILE)
-    assert run(["webhook", "--nodes", str(tmp_path / "nodes.yaml")]) == 2
+    assert run(["webhook", "--nodes", str(tmp_path / "nodes.yaml")]) == 1
     assert capsys.readouterr().err == (
         "tessera: without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: "
         f"no cluster: no kubeconfig at {tmp_path}/.kube/config, and this is not a pod; use --kubeconfig FILE\n"
@@ -271,7 +271,7 @@ def test_in_a_cluster(stage, capsys, tmp_path, monkeypatch):
         bundle = tmp_path / "bundle.pem"
         assert certs(stage, "export", "-o", str(bundle)) == 0
         assert b"PRIVATE" not in bundle.read_bytes()
-        assert certs(stage, "export", "-o", str(tmp_path)) == 2
+        assert certs(stage, "export", "-o", str(tmp_path)) == 1
         assert capsys.readouterr().err == f"tessera: {tmp_path}: is a directory\n"
         assert _ask(webhook.port, bundle)["response"]["patchType"] == "JSONPatch"
         metrics = webhook.get("/metrics")[1]
@@ -407,18 +407,18 @@ def test_fault_32_certs_show_a_given_certificate(stage, capsys):
 
     ended = make_pair(days=0)
     code, line = given(ended, ended.certificate)
-    assert (code, line.split()[0], line.split()[4]) == (1, "given", "yes")
+    assert (code, line.split()[0], line.split()[4]) == (3, "given", "yes")
     end = x509.load_pem_x509_certificate(ended.certificate).not_valid_after_utc
     assert line.split()[3].startswith(f"{end:%Y-%m-%dT}")
     assert line.endswith("has expired: API servers refuse it")
     code, line = given(PAIR, PAIR.certificate)
     assert (code, line.split()[4:]) == (0, ["yes"])
     code, line = given(PAIR, ended.certificate)
-    assert (code, line.split()[4:]) == (1, ["no"])
+    assert (code, line.split()[4:]) == (3, ["no"])
     # next to the pair stands a certificate that is trusted, and signed nothing
     beside = PemPair(PAIR.certificate + ended.certificate, PAIR.key)
     code, line = given(beside, ended.certificate)
-    assert (code, line.split()[4:]) == (1, ["no"])
+    assert (code, line.split()[4:]) == (3, ["no"])
 
 
 def _ask(port: int, bundle: Path, owners: Sequence[object] = ()) -> dict[str, dict[str, object]]:

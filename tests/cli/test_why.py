@@ -65,12 +65,12 @@ def test_documents(served, command):
 
 
 def test_mistakes(served, command):
-    """A kind without pods is bad input; a name that is not there is a failure."""
+    """A kind without pods is bad input, and so is a name that is not there."""
     code, out, err = command("why", "svc/x", "--kubeconfig", served.kubeconfig)
     assert (code, out) == (2, "")
     assert err.startswith('tessera: "svc/x" is no pod and no KIND/NAME; kinds are po, deploy')
     code, out, err = command("why", "x", "--kubeconfig", served.kubeconfig)
-    assert (code, out, err) == (1, "", "tessera: namespace default has no pod x\n")
+    assert (code, out, err) == (2, "", "tessera: namespace default has no pod x\n")
 
 
 def test_what_ends_is_to_end(served, command):
@@ -211,7 +211,7 @@ def test_a_layout_of_four_thousand_nodes(capsys):
 @pytest.mark.parametrize(
     ("absent", "name", "code", "says"),
     [
-        (False, "nope", 1, "there is no MigLayout nope, and no other"),
+        (False, "nope", 2, "there is no MigLayout nope, and no other"),
         (True, "nope", 1, "the cluster has no MigLayouts: the API tessera.dev/v1alpha1 is not installed; the chart brings it with its values controller.enabled and layouts.enabled"),
         (False, "", 2, '"miglayout/" is no pod and no KIND/NAME; kinds are po, deploy, rs, sts, ds, rc, job, miglayout'),
     ],

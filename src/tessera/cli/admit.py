@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from tessera.cli.admit_explanation import explain
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, cluster_options, option, policy_options
 from tessera.cli.common.output import Output, Style, echo, output_option, print_document, table, warn
 from tessera.cli.common.reading import warn_of_classes
@@ -127,8 +128,6 @@ def _replacements(pod: Pod, would: Decision) -> Iterator[tuple[str, str]]:
         yield "a request alone", "with its limit"
 
 
-EXIT_REJECTED: Final = 3
-
 _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 
 
@@ -168,7 +167,7 @@ def command(
     output: Output,
     cluster: ClusterChoice,
     decides_by: PolicySource,
-) -> int:
+) -> ExitCode:
     """Decide about pods, with the very code of the webhook.
 
     The command admits pods, and the pod templates of Deployments, Jobs and any other object that has some (Volcano, Kubeflow, JobSet,
@@ -185,7 +184,7 @@ def command(
     ignores the node that the scheduler chose, undoes a recorded fallback, and does not count their own use against their quota.
 
     \b
-    Exit codes: 0 admitted, 1 the cluster cannot be asked, 2 bad input, 3 rejected.
+    Exit code 3: a pod was rejected.
 
     \b
     tessera admit -f pod.yaml -o explain
@@ -229,7 +228,7 @@ def command(
         )
     if output.form != "explain":
         warn(str(used))
-    return EXIT_REJECTED if rejected else 0
+    return ExitCode.NO if rejected else ExitCode.DONE
 
 
 async def _offers_of(client: Client, decides_by: PolicySource) -> tuple[Offers, bool | None, UsedPolicy, str]:

@@ -2,8 +2,6 @@
 
 A command is imported when it is used, so that help and shell completion stay quick. Every command starts with streams
 that write what the locale can.
-
-Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
 
 import codecs
@@ -20,11 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from tessera import __version__
+from tessera.cli.common.exit_codes import MEANINGS, ExitCode
 from tessera.core.errors import InvalidInput, TesseraError, of_system
-
-EXIT_FAILED: Final = 1
-EXIT_BAD_INPUT: Final = 2
-EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for the file that the output goes into
 
@@ -129,7 +124,7 @@ def _until_the_reader_leaves() -> Iterator[None]:
         if isinstance(error, BaseExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
             raise
         _drop_the_rest()
-        raise click.exceptions.Exit(0) from error
+        raise click.exceptions.Exit(ExitCode.DONE) from error
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
@@ -141,7 +136,14 @@ def _drop_the_rest() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no noise at exit
 
 
-@click.command(cls=Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+_EPILOG: Final = "\n\n".join(
+    ["Exit codes:", "\b\n" + "\n".join(f"{code:>5}  {meaning}" for code, meaning in MEANINGS.items())]
+)
+
+
+@click.command(
+    cls=Root, table=COMMANDS, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="tessera", message="%(prog)s %(version)s")
 def tessera() -> None:
     """GPUs on Kubernetes, cut into slices.
@@ -168,10 +170,10 @@ def run(args: list[str] | None = None) -> int:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):
         _warn("interrupted")
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()  # a group without a command: its help, as it is
-        return EXIT_BAD_INPUT
+        return ExitCode.BAD_INPUT
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else prog
         message = " ".join(error.format_message().split())  # click lists choices on lines of their own
@@ -179,15 +181,15 @@ def run(args: list[str] | None = None) -> int:
             typed = f"{where.removeprefix(prog)} {error.command_name}".strip()
             message = f"{error.message} Did you mean {_MEANT[typed]!r}?" if typed in _MEANT else message
         _warn(f"{where}: {message} (see {where} --help)")
-        return EXIT_BAD_INPUT
+        return ExitCode.BAD_INPUT
     except click.ClickException as error:
         _warn(f"{prog}: {error.format_message()}")
         return error.exit_code
     except TesseraError as error:
         first, *more = error.errors if isinstance(error, InvalidInput) else [str(error)]
         _warn(f"{prog}: {first}", *more)
-        return EXIT_BAD_INPUT if isinstance(error, ValueError) else EXIT_FAILED
-    return result if isinstance(result, int) else 0
+        return ExitCode.BAD_INPUT if isinstance(error, ValueError) else ExitCode.FAILED
+    return result if isinstance(result, ExitCode) else ExitCode.DONE
 
 
 # what looks alike in ASCII, for a terminal or file whose encoding lacks the character

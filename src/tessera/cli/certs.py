@@ -10,9 +10,10 @@ import click
 
 from tessera import __version__
 from tessera.cli.common import completing
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import ClusterChoice, Listen, cluster_options, log_options, option, together
 from tessera.cli.common.output import Output, echo, headed, no_headers_option, output_option, print_document
-from tessera.core.errors import InvalidInput, TesseraError, of_system
+from tessera.core.errors import TesseraError, of_system
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.pem import certificates_in, leads_to
@@ -69,7 +70,7 @@ def command() -> None:
 @_where_options
 def run(
     metrics_listen: Address | None, log_format: str, log_level: str, cluster: ClusterChoice, **settings: Any
-) -> int:
+) -> None:
     """Maintain the authority in its Secret, and the caBundle, until stopped.
 
     For webhooks that only read both (`tessera webhook --read-only-certificates`). Then only this process has the right to
@@ -93,7 +94,6 @@ def run(
         asyncio.run(until_signal())
     finally:
         log.close()
-    return 0
 
 
 @command.command(short_help="Show the authorities, and which of them the API servers trust.")
@@ -105,15 +105,15 @@ def run(
     default="gpu-webhook",
 )
 @_where_options
-def show(output: Output, no_headers: bool, deployment: str, **where: Any) -> int:
+def show(output: Output, no_headers: bool, deployment: str, **where: Any) -> ExitCode:
     """Show the authorities, and which of them the API servers trust; or the webhook's certificate from files.
 
-    Exit code 0 when the signing authority (or the certificate) is trusted and valid, 1 when it is not.
+    Exit code 3: the signing authority (or the certificate) is not trusted, or has expired.
     """
     found = _call(where, lambda store: _describe(store, deployment))
     rows = [_HEADING, *map(_row, found)]
     output.show(lambda: found, lambda style: headed(rows, style, headers=not no_headers))
-    return 0 if found[0]["published"] and not found[0]["ended"] else 1
+    return ExitCode.DONE if found[0]["published"] and not found[0]["ended"] else ExitCode.NO
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def export(file: str, **where: Any) -> None:
     try:
         Path(file).write_bytes(bundle)
     except OSError as error:
-        raise InvalidInput(f"{file}: {of_system(error)}") from error
+        raise TesseraError(f"{file}: {of_system(error)}") from error
 
 
 def _call(where: dict[str, Any], function: Callable[[KubeStore], Awaitable[T]]) -> T:

@@ -5,6 +5,7 @@ import json
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.output import echo, print_document, warn
 from tessera.core.errors import InvalidInputs
 from tessera.core.text import number_of
@@ -19,21 +20,18 @@ def command() -> None:
 
 @command.command(short_help="Check FILE and report every error in it.")
 @click.argument("file", metavar="FILE", shell_complete=completing.files)
-def check(file: str) -> int:
-    """Check FILE (`-` for standard input) and report every error in it.
-
-    Exit code 0 when there is none, 2 otherwise.
-    """
+def check(file: str) -> ExitCode:
+    """Check FILE (`-` for standard input) and report every error in it."""
     where = called(file)
     try:
         configuration = config.parse(read_file(file), where)
     except InvalidInputs as error:
         warn(*(f"{where}: {one}" for one in error.errors))
-        return 2
+        return ExitCode.BAD_INPUT
     policy = configuration.policy
     types, chains = ", ".join(policy.injection.default) or "none", len(policy.fallback.chains)
     echo([f"{where}: fine ({number_of(chains, 'fallback chain')}; injection for GPU types: {types})"])
-    return 0
+    return ExitCode.DONE
 
 
 @command.command()

@@ -32,7 +32,7 @@ from tessera.cli.common.options import env_option, option
     default="gpu-webhook",
 )
 @process_options
-def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> int:
+def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> None:
     """Make the templates of claims; keep layouts; evict pods that wait although something else is free.
 
     The webhook changes nothing but the pod that is being created: this process does the rest. It does what the cluster and its options
@@ -49,7 +49,7 @@ def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> in
 
     Several may run: one leads, by the Lease tessera-controller. While none leads, the webhook leaves requests as they are.
     """
-    return process.run(lambda: _serve(process, namespace, **choices))
+    process.run(lambda: _serve(process, namespace, **choices))
 
 
 async def _serve(process: ProcessChoice, namespace: str | None, **choices: Any) -> None:

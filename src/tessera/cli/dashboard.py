@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import click
 
 from tessera.cli.admit_explanation import explainer
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import (
     NO_CLUSTER,
     ClusterChoice,
@@ -61,7 +62,7 @@ def command(
     metrics_listen: Address | None,
     sources: tuple[str, ...],
     decides_by: PolicySource,
-) -> int:
+) -> ExitCode:
     """Show a cluster's GPUs in the browser, live.
 
     All nodes at a glance, every node's cards as a mosaic of tiles and the pods that hold them, capacity and its history,
@@ -80,7 +81,7 @@ def command(
     if sources and not any(one.kind in ("Node", "Pod") for one in found):
         raise InvalidInput(f"{called(*sources)}: no nodes and no pods")
 
-    async def serve_files() -> int:
+    async def serve_files() -> ExitCode:
         board, described = Board(called(*sources)), DescribedCluster(found, others=True)
         show_objects(board, found)
 
@@ -94,9 +95,9 @@ def command(
         async with serve_dashboard(None, board, explain, Address(address, port), names=names) as url:
             echo([f"{url}  shows {called(*sources)}; ^C ends it"])
             await asyncio.Event().wait()
-        return 0
+        return ExitCode.DONE
 
-    async def serve() -> int:
+    async def serve() -> ExitCode:
         async with cluster.connected("tessera-dashboard") as client:
             at, source = client.cluster.endpoint, client.cluster.source
             board = Board(f"{at} ({source})" if source else str(at))
@@ -118,6 +119,6 @@ def command(
             ):
                 echo([f"{url}  shows {at}; ^C ends it"])
                 await asyncio.Event().wait()
-        return 0
+        return ExitCode.DONE
 
-    return run_until_signalled(serve_files() if sources else serve())
+    return ExitCode(run_until_signalled(serve_files() if sources else serve()))

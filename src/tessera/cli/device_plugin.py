@@ -9,7 +9,7 @@ from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, env_option, op
 from tessera.cli.common.output import echo, table
 from tessera.kube.access.cluster import Cluster
 from tessera.kube.access.kubeconfig import SERVICE_ACCOUNT
-from tessera.kube.errors import InvalidKubeconfig
+from tessera.kube.errors import InvalidKubeconfig, NoCluster
 from tessera.kube.rest.client import Client
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.metrics import Metrics
@@ -22,16 +22,17 @@ _log = logging.getLogger("tessera.node")
 @node_options
 @env_option("--no-devices-in-use", "Do not write to the node which devices pods hold.", "hide_in_use")
 @option("--list", "Print the devices and their health, and exit.", "list_only")
-def command(node: NodeChoice, list_only: bool) -> int:
+def command(node: NodeChoice, list_only: bool) -> None:
     """Report this node's devices to the kubelet, and give them to containers.
 
     Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. The plugin cuts simulated
     GPUs, and real ones with nvml.cut: true, as the node's annotation run.ai/mig.config says, again whenever it changes.
     """
     if list_only:
-        return _list(node)
+        _list(node)
+        return
     configuration = node.configuration()
-    return node.process.run(lambda: _serve(node, configuration))
+    node.process.run(lambda: _serve(node, configuration))
 
 
 def _cluster(choice: ClusterChoice, node: str, *, follows: bool) -> Cluster | None:
@@ -40,7 +41,7 @@ def _cluster(choice: ClusterChoice, node: str, *, follows: bool) -> Cluster | No
         return None  # a kubeconfig that happens to be there is not meant
     try:
         cluster = choice.find()
-    except InvalidKubeconfig as error:
+    except (InvalidKubeconfig, NoCluster) as error:
         if choice != NO_CLUSTER:
             raise
         _log.info("no cluster, using the layout of the configuration: %s", error)
@@ -49,11 +50,10 @@ def _cluster(choice: ClusterChoice, node: str, *, follows: bool) -> Cluster | No
     return cluster
 
 
-def _list(node: NodeChoice) -> int:
+def _list(node: NodeChoice) -> None:
     devices = node.devices(Metrics())
     rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
     echo(table(rows))
-    return 0
 
 
 async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:

@@ -8,8 +8,9 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import ClusterChoice, Duration, cluster_options, gathered, option
-from tessera.cli.common.output import Output, Style, output_option, warn
+from tessera.cli.common.output import Output, Style, output_option
 from tessera.core.errors import InvalidInput, of_system
 from tessera.core.text import number_of
 from tessera.doctor.examination import BEFORE_UNINSTALL, CHECKS, examine
@@ -17,10 +18,9 @@ from tessera.doctor.findings import CheckResult, Severity, State
 from tessera.doctor.gather import Observer, read_cdi
 from tessera.doctor.observations import Names, Observations
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import KubeError, Unreachable
+from tessera.kube.errors import Unreachable
 from tessera.kube.rest.client import Client
 
-_WELL, _PROBLEMS, _COULD_NOT_RUN = 0, 1, 3  # exit codes; 2 is bad input, as for every command
 _AGAIN: Final = 2.0  # seconds between two polls with --wait
 _CHECKS: Final = [check.name for check in CHECKS]
 _BEFORE_UNINSTALL: Final = [check.name for check in BEFORE_UNINSTALL]
@@ -78,11 +78,12 @@ def command(
     before_uninstall: bool,
     wait: float | None,
     output: Output,
-) -> int:
+) -> ExitCode:
     """Check a cluster and say what is wrong and what to type, in the order that matters.
 
-    The command changes nothing: it tries one pod, with a dry run. Exit code 0 when all is well, 1 when
-    something does not work, 3 when nothing is known to be wrong and not every check could run.
+    The command changes nothing: it tries one pod, with a dry run.
+
+    Exit code 3: something does not work. Exit code 1: nothing is known to be wrong, and not every check could run.
 
     \b
     tessera doctor -n gpu-webhook
@@ -101,20 +102,17 @@ def command(
     if set(only) == {"cdi"}:  # a node's files need no cluster
         results = judge(Observations(names))
     else:
-        try:
-            results = cluster.run(lambda client: _poll(client, names, judge, wait))
-        except KubeError as error:
-            warn(f"tessera: {error}")
-            return _COULD_NOT_RUN
+        results = cluster.run(lambda client: _poll(client, names, judge, wait))
     output.show(lambda: [_document(result) for result in results], lambda style: _lines(results, style))
     return exit_code(results)
 
 
-def exit_code(results: Sequence[CheckResult]) -> int:
-    """0 where all is well, 1 where something does not work, 3 where nothing is known to be wrong, and not all is known."""
+def exit_code(results: Sequence[CheckResult]) -> ExitCode:
+    """Judge the checks as a whole: a failed check decides, then a check that could not run."""
     if any(result.failed for result in results):
-        return _PROBLEMS
-    return _COULD_NOT_RUN if any(result.state is State.UNSEEN for result in results) else _WELL
+        return ExitCode.NO
+    unseen = any(result.state is State.UNSEEN for result in results)
+    return ExitCode.FAILED if unseen else ExitCode.DONE
 
 
 async def _poll(
@@ -134,7 +132,7 @@ async def _poll(
             if late:
                 raise
         else:
-            if late or exit_code(results) == _WELL:
+            if late or exit_code(results) is ExitCode.DONE:
                 return results
         await clock.sleep(_AGAIN)
 

@@ -22,7 +22,7 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
     default="",
 )
 @option("--list", "Print the devices as they would be offered, and exit.", "list_only")
-def command(node: NodeChoice, list_only: bool) -> int:
+def command(node: NodeChoice, list_only: bool) -> None:
     """Offer this node's devices by dynamic resource allocation (DRA), and prepare the claims that get them.
 
     Devices come from the same configuration as the device plugin's. A node has one of the two, never both. With partitioning:
@@ -30,12 +30,13 @@ def command(node: NodeChoice, list_only: bool) -> int:
     that and for taints of devices that are unhealthy or leaving.
     """
     if list_only:
-        return _list(node)
+        _list(node)
+        return
     configuration = node.configuration()
-    return node.process.run(lambda: _serve(node, configuration))
+    node.process.run(lambda: _serve(node, configuration))
 
 
-def _list(node: NodeChoice) -> int:
+def _list(node: NodeChoice) -> None:
     rows = [
         (
             name,
@@ -48,7 +49,6 @@ def _list(node: NodeChoice) -> int:
         for name, device in offer(node.devices(DraMetrics())).items()
     ]
     echo(table(rows))
-    return 0
 
 
 async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:

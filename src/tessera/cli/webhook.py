@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import Listen, Seconds, env_option, log_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -74,7 +75,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.IntRange(1),
     default=1024,
 )
-def command(log_format: str, log_level: str, max_connections: int, **rest: Any) -> int:
+def command(log_format: str, log_level: str, max_connections: int, **rest: Any) -> ExitCode:
     """Serve admission reviews over HTTPS.
 
     Nodes come from the cluster by list and watch, or from files. The certificate is the webhook's own, published in
@@ -96,6 +97,6 @@ def command(log_format: str, log_level: str, max_connections: int, **rest: Any) 
         return await Webhook(settings, log).run()
 
     try:
-        return uvloop.run(serve())
+        return ExitCode(uvloop.run(serve()))
     finally:
         log.close()

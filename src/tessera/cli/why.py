@@ -54,13 +54,13 @@ def command(
     output: Output,
     cluster: ClusterChoice,
     decides_by: PolicySource,
-) -> int:
+) -> None:
     """Say why a pod waits, got another slice, or was never created, and what would make it run.
 
     The first line is the answer. Below it: what admission did and would do now, the scheduler's words, what each node
     lacks, who holds the slices and since when, and the smallest changes that would help. For a workload (deploy/web, rs/…,
     sts/…, ds/…, job/…) the command takes the pod that waits, or that was never created. It changes nothing, and names what you may
-    not read. The last line says which configuration of the webhook it judged by. Exit code 0, whatever the answer is.
+    not read. The last line says which configuration of the webhook it judged by. The exit code is 0 when there is an answer, whatever it is.
 
     For a MigLayout (miglayout/NAME): how far it is, why nodes do not have their layout, and whether a controller keeps it, by its Lease
     in --webhook-namespace. In mode Auto: what is wanted, what would be cut and why, what gets no room, what was decided. The last lines say
@@ -79,7 +79,7 @@ def command(
             return await gather_layout(client, name, decides_by.namespace)
 
         show_layout(cluster.run(gathered), output)
-        return 0
+        return
 
     async def ask(client: Client) -> tuple[Diagnosis, Evidence]:
         where = namespace or client.cluster.namespace
@@ -87,7 +87,6 @@ def command(
 
     found, seen = cluster.run(ask)
     output.show(lambda: _document(found, seen), lambda style: _text(found, seen, style))
-    return 0
 
 
 def _remedy_lines(remedies: Iterable[Remedy], style: Style, between: str = "or: ") -> list[str]:

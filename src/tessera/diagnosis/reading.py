@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tessera.core.errors import InvalidInput, TesseraError
+from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.inventory.presence import DRIVERS, Presence, controller_of, drivers_of, webhook_of
 from tessera.kube.clock import Clock
@@ -30,7 +30,7 @@ _CALLED: Final = {**CALLED, **dict.fromkeys((MIG_LAYOUT, PLURAL), MIG_LAYOUT)}
 KINDS: Final = tuple(sorted(_CALLED))  # for completion
 
 
-class NoSuchObject(TesseraError):
+class NoSuchObject(InvalidInput):
     """There is nothing of that name."""
 
 

@@ -17,6 +17,10 @@ class InvalidKubeconfig(InvalidInput):
     """A kubeconfig, or the surroundings of a pod, that lead to no cluster."""
 
 
+class NoCluster(TesseraError):
+    """There is no kubeconfig, and this is not a pod, or its service account is missing."""
+
+
 class KubeError(TesseraError):
     """A call to the API server that failed."""
 

@@ -23,7 +23,7 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput, of_system
 from tessera.kube.access.kubeconfig import find_cluster, own_namespace
 from tessera.kube.clock import SYSTEM_CLOCK, Clock, first_of
-from tessera.kube.errors import InvalidKubeconfig
+from tessera.kube.errors import InvalidKubeconfig, NoCluster
 from tessera.kube.event_recorder import About, Event, Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
@@ -172,10 +172,10 @@ class Webhook:
             return None
         try:
             cluster = find_cluster(settings.kubeconfig, settings.context)
-        except InvalidKubeconfig as error:
+        except (InvalidKubeconfig, NoCluster) as error:
             if not settings.nodes:
                 raise
-            raise InvalidKubeconfig(
+            raise type(error)(
                 f"without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: {error}"
             ) from error
         return Client(cluster, user_agent=f"tessera-webhook/{__version__}")

@@ -11,7 +11,7 @@ from tessera.core.errors import InvalidInput
 from tessera.kube import files
 from tessera.kube.access.cluster import Credential, Proxy, ServerAddress
 from tessera.kube.access.kubeconfig import find_cluster, in_cluster, known_contexts
-from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig
+from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig, NoCluster
 from tessera.kube.rest.client import Client
 from tests.kube.clock import FakeClock
 
@@ -178,7 +178,7 @@ def test_home(tmp_path):
 
 def test_nothing_at_all(tmp_path):
     """No kubeconfig and no pod: one sentence with the way out."""
-    with pytest.raises(InvalidKubeconfig) as caught:
+    with pytest.raises(NoCluster) as caught:
         find_cluster(environ={"HOME": str(tmp_path)})
     assert str(caught.value) == (
         f"no cluster: no kubeconfig at {tmp_path}/.kube/config, and this is not a pod; use --kubeconfig FILE"
@@ -281,9 +281,7 @@ async def test_in_cluster_token_renewal(service_account, monkeypatch):
 def test_in_cluster_without_token(service_account):
     """Without a service account's token the error says what may be the reason."""
     (service_account / "token").unlink()
-    with pytest.raises(
-        InvalidKubeconfig, match=r"token is missing: is automountServiceAccountToken switched off\?"
-    ):
+    with pytest.raises(NoCluster, match=r"token is missing: is automountServiceAccountToken switched off\?"):
         find_cluster(environ=POD, service_account=service_account)
 
 

@@ -14,6 +14,7 @@ import click
 
 from tessera.cli.capacity.forms import AMOUNTS, FIELDS, Row, document, draw, drawn, in_order_of, tables
 from tessera.cli.common import completing
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, cluster_options, option, selector_option
 from tessera.cli.common.output import (
     Output,
@@ -152,7 +153,6 @@ class ChangedLines(Lines):
         return lines
 
 
-EXIT_BELOW: Final = 4
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain
 
 
@@ -184,7 +184,7 @@ _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own 
 @mig_parted_option("With -o wide, json or yaml: ")
 @option(
     "--fail-below NAME=N",
-    f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
+    f"Exit with code {ExitCode.NO} if less than that is available in total. Repeatable.",
     "thresholds",
     multiple=True,
     shell_complete=completing.resources,
@@ -215,7 +215,7 @@ def command(
     no_headers: bool,
     output: Output,
     cluster: ClusterChoice,
-) -> int:
+) -> ExitCode:
     """Show what nodes have, what pods hold of it, what is left, and what waiting pods ask for.
 
     The command counts as the scheduler does: init containers, sidecars, overhead, pod-level requests. Pods that have ended hold
@@ -234,7 +234,7 @@ def command(
     kubectl get nodes,pods -A -o json | tessera capacity --from -
 
     \b
-    Exit codes: 0 done, 1 the cluster cannot be asked, 2 bad input, 4 less is available than --fail-below says.
+    Exit code 3: less is available than --fail-below says.
     """  # fmt: skip
     by_namespace = by == "namespace"
     if watch and (sources or thresholds):
@@ -274,7 +274,7 @@ def command(
 
     if watch:
         cluster.run(lambda client: show_changes(client, inventory, report, output, headers=not no_headers))
-        return 0
+        return ExitCode.DONE
     read_inventory(inventory, cluster, sources)
     warn_of_dra(inventory)
     if missing := [name for name in nodes if name not in inventory.capacity]:
@@ -357,12 +357,12 @@ def _resource_named(text: str, where: str) -> str:
         raise InvalidInput(why) from error
 
 
-def _below(inventory: Inventory, thresholds: Sequence[tuple[str, Quantity]]) -> int:
-    code = 0
+def _below(inventory: Inventory, thresholds: Sequence[tuple[str, Quantity]]) -> ExitCode:
+    code = ExitCode.DONE
     totals = total(one.resources for one in inventory.capacity.nodes()) if thresholds else {}
     for resource, least in thresholds:
         available = totals.get(resource, Usage()).available
         if available < least:
             warn(f"{resource}: {available} available, less than {least}")
-            code = EXIT_BELOW
+            code = ExitCode.NO
     return code

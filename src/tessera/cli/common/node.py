@@ -44,11 +44,10 @@ class ProcessChoice:
     log_format: str
     log_level: str
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Work with logs set up until a signal comes, and then leave in good order."""
         with forwarding(Log(choose(self.log_format), self.log_level)), contextlib.suppress(Signalled):
             asyncio.run(until_signalled(work()))
-        return 0
 
     async def serve(
         self,

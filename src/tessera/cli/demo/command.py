@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import option, read_parsed
 from tessera.cli.common.output import echo
 from tessera.cli.dashboard import PORT
@@ -57,19 +58,18 @@ def command(
     serve: bool,
     port: int,
     nodes_file: str | None,
-) -> int:
+) -> ExitCode:
     """See what Tessera does, story by story.
 
     The demo starts an embedded cluster in this process: stand-ins for API server, scheduler and kubelets, with
     the webhook, the controller, device plugins and DRA drivers of a real cluster. It touches nothing outside the process
-    and leaves nothing behind.
-    Exit code 0 only if every story ended as expected.
+    and leaves nothing behind. It ends with exit code 1 if a story did not end as expected.
     """
     stories = _stories()
     known = {story.name: story for story in stories}
     if list_only:
         echo(f"{story.name:<12} {story.title}" for story in stories)
-        return 0
+        return ExitCode.DONE
     unknown = [name for name in names if name not in known]
     if unknown:
         raise click.UsageError(f"there is no story {unknown[0]}; there are {', '.join(known)}")
@@ -84,4 +84,5 @@ def command(
     slow = sys.stdout.isatty() and not fast
     pace = Pauses(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
     chosen = [known[name] for name in names] or ([] if own else list(stories))
-    return run_until_signalled(serve_demo(chosen, pace, port, own) if serve else play_demo(chosen, pace))
+    played = serve_demo(chosen, pace, port, own) if serve else play_demo(chosen, pace)
+    return ExitCode(run_until_signalled(played))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from tessera.cli.admit_explanation import explainer
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.output import Style, echo
 from tessera.cli.demo.narrator import heading, narrate
 from tessera.cli.why import explained
@@ -46,8 +47,8 @@ class Pauses:
     pause: bool  # until Enter is pressed
 
 
-async def play_demo(stories: list[Story], pace: Pauses) -> int:
-    """Play stories on a cluster of their own; the exit code."""
+async def play_demo(stories: list[Story], pace: Pauses) -> ExitCode:
+    """Play stories on a cluster of their own."""
     async with (
         embedded(known_nodes(), config.parse(CONFIGURATION)) as cluster,
         cluster.client() as client,
@@ -55,7 +56,9 @@ async def play_demo(stories: list[Story], pace: Pauses) -> int:
         return await _play_all(stories, Stage(client, cluster), pace)
 
 
-async def serve_demo(stories: list[Story], pace: Pauses, port: int, own: dict[str, NodeSpec] | None) -> int:
+async def serve_demo(
+    stories: list[Story], pace: Pauses, port: int, own: dict[str, NodeSpec] | None
+) -> ExitCode:
     """The same while the dashboard shows the cluster; then nodes and pods to look at, until interrupted."""
     configuration = config.parse(CONFIGURATION)
     decides_by = PolicySource()
@@ -88,7 +91,7 @@ async def serve_demo(stories: list[Story], pace: Pauses, port: int, own: dict[st
         echo(["", f"{bold(url)}  keeps showing it, with all nodes; ^C ends it"])
         echo([f"export KUBECONFIG={cluster.kubeconfig}  connects kubectl and tessera to it"])
         await asyncio.Event().wait()
-    return 0
+    return ExitCode.DONE
 
 
 async def _equipped(cluster: EmbeddedCluster, stage: Stage) -> None:
@@ -102,7 +105,7 @@ async def _equipped(cluster: EmbeddedCluster, stage: Stage) -> None:
     await cluster.settled()
 
 
-async def _play_all(stories: list[Story], stage: Stage, pace: Pauses) -> int:
+async def _play_all(stories: list[Story], stage: Stage, pace: Pauses) -> ExitCode:
     style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
     began = time.monotonic()
     echo([*textwrap.wrap(_OPENING, width), ""])
@@ -113,7 +116,7 @@ async def _play_all(stories: list[Story], stage: Stage, pace: Pauses) -> int:
             await _wait(pace, style)
     last = f"{good} of {len(stories)} stories ended as expected, in {time.monotonic() - began:.0f} s."
     echo([(style.good if good == len(stories) else style.bad)(last)])
-    return 0 if good == len(stories) else 1
+    return ExitCode.DONE if good == len(stories) else ExitCode.FAILED
 
 
 async def _play(story: Story, stage: Stage, pace: Pauses, style: Style, width: int) -> bool:

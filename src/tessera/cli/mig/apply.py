@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import ClusterChoice, Duration, cluster_options, option, selector_option
 from tessera.cli.common.output import warn
 from tessera.cli.mig.applying import ApplyOptions, apply_changes, apply_plan
@@ -99,7 +100,7 @@ def command(
     drain: bool,
     drain_timeout: float,
     cluster: ClusterChoice,
-) -> int:
+) -> ExitCode:
     """Give nodes a MIG layout: show what changes first, and write it when you agree.
 
     Each node gets the layout its own way. Where Tessera's device plugin or DRA driver cuts the cards, it goes into the
@@ -122,9 +123,6 @@ def command(
     tessera mig apply layout.yaml -l pool=training --drain --drain-timeout 1h
     tessera mig apply all-balanced gpu-1 --label
     tessera mig plan --from-pending -o json > plan.json; tessera mig apply --plan plan.json
-
-    \b
-    Exit codes: 0 done, 1 some nodes did not take it or you did not agree, 2 bad input, 130 interrupted.
     """  # fmt: skip
     with naming("--max-unavailable"):
         at_once = MaxUnavailable.parse(max_unavailable)

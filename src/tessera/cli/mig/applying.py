@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import ClusterChoice
 from tessera.cli.common.output import Style, echo, warn, whoever_reads
 from tessera.core.planning.changes import NodeChange
@@ -61,18 +62,18 @@ def caller() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: ApplyOptions) -> int:
-    """Apply a plan to the nodes that it names, each its own way; the exit code."""
+def apply_plan(plan: Sequence[NodeChange], cluster: ClusterChoice, how: ApplyOptions) -> ExitCode:
+    """Apply a plan to the nodes that it names, each its own way."""
     return apply_changes(cluster.run(lambda client: planned_changes(client, plan)), cluster, how)
 
 
-def apply_changes(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
-    """Show what would change, ask, and do it; the exit code. With `--yes` it does not ask."""
+def apply_changes(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> ExitCode:
+    """Show what would change, ask, and do it. With `--yes` it does not ask."""
     with whoever_reads() if how.yes else nullcontext():
         return _apply(found, cluster, how)
 
 
-def _apply(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
+def _apply(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> ExitCode:
     warn(*found.warnings)
     echo(_describe(found, how, Style.of(sys.stdout)))
     manager, refused = found.manager, any(change.refused for change in found.changes)
@@ -81,19 +82,19 @@ def _apply(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
             f"nothing is written: the operator owns {manager}, and would undo what is added to it. Use one of your own, and run this again:"
         )
         echo(own_copy(manager, found.new))
-        return 1
+        return ExitCode.FAILED
     to_write = [change for change in found.changes if not (change.written or change.refused)]
     if how.dry_run == "server":
-        return cluster.run(lambda client: _dry_run(client, found, to_write)) or int(refused)
+        refused |= cluster.run(lambda client: _is_refused(client, found, to_write))
     if how.dry_run != "none":
-        return int(refused)
+        return _failed_if(refused)
     if (
         to_write
         and not how.yes
         and not click.confirm(f"Change {number_of(len(to_write), 'node')}?", err=True)
     ):
         warn("nothing was changed")
-        return 1
+        return ExitCode.FAILED
     try:
         with whoever_reads():
             return cluster.run(lambda client: _roll_out(client, found, how))
@@ -101,25 +102,30 @@ def _apply(found: Changes, cluster: ClusterChoice, how: ApplyOptions) -> int:
         raise KeyboardInterrupt from None
 
 
-async def _dry_run(client: Client, found: Changes, to_write: Sequence[Change]) -> int:
-    refused = 0
+def _failed_if(condition: bool) -> ExitCode:
+    return ExitCode.FAILED if condition else ExitCode.DONE
+
+
+async def _is_refused(client: Client, found: Changes, to_write: Sequence[Change]) -> bool:
+    """Ask the API server about each change, and report its answers."""
+    refused = False
     if found.manager is not None and found.new:
         try:
             await ConfigMap(client, found.manager, warn).add(found.new, dry_run=True)
             echo([f"{found.manager}: the API server would accept it"])
         except ApiError as error:
             warn(f"{found.manager}: {error}")
-            refused += 1
+            refused = True
     for change in to_write:
         if why := await refusal(client, change):
             warn(f"{change.node}: {why}")
-            refused += 1
+            refused = True
         else:
             echo([f"{change.node}: the API server would accept it"])
-    return int(refused > 0)
+    return refused
 
 
-async def _roll_out(client: Client, found: Changes, how: ApplyOptions) -> int:
+async def _roll_out(client: Client, found: Changes, how: ApplyOptions) -> ExitCode:
     rollout = Rollout(
         client,
         owner=Owner(caller()),
@@ -133,7 +139,7 @@ async def _roll_out(client: Client, found: Changes, how: ApplyOptions) -> int:
         await until_signalled(rollout.run(found))
     finally:  # also when interrupted: the operator wants to know what is where
         echo(_summary(rollout.outcomes.values()))
-    return int(not rollout.succeeded)
+    return _failed_if(not rollout.succeeded)
 
 
 def _describe(found: Changes, how: ApplyOptions, style: Style) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, Style, echo, output_option, print_document, warn
 from tessera.cli.common.reading import mig_parted_option
@@ -54,7 +55,7 @@ class LayoutCheck:
 @click.command("validate")
 @source_options
 @output_option("text")
-def validate(given: LayoutOptions, config: str | None, output: Output) -> int:
+def validate(given: LayoutOptions, config: str | None, output: Output) -> ExitCode:
     """Check that layouts fit their cards, and say why they do not.
 
     Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
@@ -69,14 +70,17 @@ def validate(given: LayoutOptions, config: str | None, output: Output) -> int:
     tessera mig validate mig-parted.yaml --config all-balanced --product A100-40GB
 
     \b
-    Exit codes: 0 all fit (or can be read, without --product), 1 some do not, 2 bad input.
+    Exit code 3: a layout does not fit. Without --product a layout is only read: exit code 0 if it can be.
     """  # fmt: skip
     verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
     output.show(
         lambda: verdicts,
         lambda style: [line for verdict in verdicts for line in _draw_verdict(verdict, style)],
     )
-    return int(any(verdict.outcome not in (Fit.FITS, Fit.READABLE) for verdict in verdicts))
+    outcomes = {verdict.outcome for verdict in verdicts}
+    if Fit.DOES_NOT_FIT in outcomes:
+        return ExitCode.NO
+    return ExitCode.FAILED if Fit.CANNOT_BE_CHECKED in outcomes else ExitCode.DONE
 
 
 def _verdicts(source: Source | Unreadable, config: str | None) -> list[LayoutCheck]:
@@ -160,7 +164,7 @@ def _several(sources: Sequence[Source | Unreadable], given: LayoutOptions) -> st
 @click.command("show")
 @source_options
 @mig_parted_option()
-def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig | None) -> int:
+def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig | None) -> ExitCode:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
     Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it shows which devices
@@ -211,7 +215,7 @@ def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig
             warn(f"{source.where}: the layout is pending: {source.pending}")
     warn(*([_ASSUMED] if assumed else []), *([_NOT_SEEN] if not_seen else []), *_unknown(unknown))
     named = given.in_cluster and given.names
-    return int(failed or bool(unknown and (named or not drawn)))
+    return ExitCode.FAILED if failed or (unknown and (named or not drawn)) else ExitCode.DONE
 
 
 def _from(known: KnownLayout) -> Iterator[str]:

@@ -4,7 +4,7 @@ The cards that `tessera mig plan` is given: of products that are named, or of no
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.options import (
     NO_CLUSTER,
     ClusterChoice,
@@ -35,7 +36,7 @@ from tessera.cli.mig.plan_output import (
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.scheduling import LabelSelector
-from tessera.core.mig.geometry import product_named
+from tessera.core.mig.geometry import PRODUCTS, product_named
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import NodeChange
@@ -190,7 +191,7 @@ def command(
     yes: bool,
     output: Output,
     cluster: ClusterChoice,
-) -> int:
+) -> ExitCode:
     """Plan how to cut cards: serve a demand on the fewest cards, or as much of it as possible.
 
     The demand is counts of profiles, as an argument or in a file, or what a cluster's pods wait for. Cards that hold
@@ -204,7 +205,7 @@ def command(
     Every form of output says what is removed and what is added. -o operator prints the commands for NVIDIA's mig-manager: new
     configurations where none of its own will do, and labels.
 
-    --apply gives the nodes their layouts as `tessera mig apply --plan` does. The exit code is then 1 if a node did not take its layout, too.
+    --apply gives the nodes their layouts as `tessera mig apply --plan` does.
 
     \b
     tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
@@ -217,7 +218,7 @@ def command(
     tessera mig plan 2g.35gb=9 --nodes nodes.json --keep -o runai
 
     \b
-    Exit codes: 0 all of it is served, 1 some is left out, 2 bad input.
+    Exit code 3: some of the demand is left out. With --apply exit code 1: a node did not take its layout.
     """  # fmt: skip
     if from_pending + (demand is not None) + (defragment is not None) != 1:
         raise click.UsageError(
@@ -237,6 +238,7 @@ def command(
         if products or node_files or not (output.is_document or output.form == "table"):
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
         demanded = read_counts(defragment, "--defragment", _MOST_ADVICE)
+        _check_known(demanded, "--defragment")
         inventory = defragment_inventory(LabelSelector.parse(selector))
         inventory.mig_manager = configs
         read_inventory(inventory, cluster, sources)
@@ -246,10 +248,11 @@ def command(
     if pending and not products and not node_files:
         with whoever_reads() if how and how.yes else nullcontext():
             code, changed = _print_pending(pending, ask, output, fill=not leave_rest)
-        return code | (apply_plan(changed, cluster, how) if how and changed else 0)
+        applied = apply_plan(changed, cluster, how) if how and changed else ExitCode.DONE
+        return applied or code
     wanted = pending.demand.all if pending else _read_demand(demand or "")
     if not wanted and not output.is_document:
-        return 0
+        return ExitCode.DONE
     inventory = Inventory(is_any_gpu, mig_manager=configs)
     places, given = node_cards(inventory, node_files, keep=keep) if node_files else ([], [])
     if products:
@@ -309,10 +312,10 @@ def _pending(
 
 def _print_pending(
     pending: Pending, ask: Callable[..., Question], output: Output, *, fill: bool
-) -> tuple[int, Sequence[NodeChange]]:
+) -> tuple[ExitCode, Sequence[NodeChange]]:
     """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it. The exit code, and what changes."""
     if not pending.demand.all and not output.is_document:
-        return 0, ()
+        return ExitCode.DONE, ()
     cards = pending.cards()
     warn(*cards.skipped)
     if pending.demand.all and not cards.cards:
@@ -320,7 +323,7 @@ def _print_pending(
     warn(*explain_waiting(pending.waiting))
     if not pending.waiting.wanted and output.form == "table":
         echo(["no layout is needed"])
-        return 0, ()
+        return ExitCode.DONE, ()
     needed = pending.most_wanted()
     question = ask(pending.waiting.wanted, cards.cards, cards.places, fill=needed if fill else None)
     found = plan(question, highs)
@@ -348,9 +351,18 @@ def _read_demand(argument: str) -> dict[MigProfile, int]:
             raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them")
         counts = {name: count if isinstance(count, str) else shown(count) for name, count in document.items()}
         found = counts_of([f"{name}={count}" for name, count in counts.items()], where, _MOST_DEMAND)
+    _check_known(found, where)
     if not found:
         warn("the demand is empty: no layout is needed")
     return found
+
+
+def _check_known(demand: Iterable[MigProfile], where: str) -> None:
+    """Refuse profiles that no known product has."""
+    known = {profile for product in PRODUCTS for profile in product.profiles}
+    if unknown := [str(profile) for profile in demand if profile not in known]:
+        names = ", ".join(unknown)
+        raise InvalidInput(f"{where}: no known card has {names}; `tessera mig products` lists the profiles")
 
 
 def _needed(places: list[NodeCards], found: Plan) -> tuple[list[NodeCards], Plan]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.output import Output, table, warn
 from tessera.core.mig.layout import NodeLayout, named_cards
 from tessera.core.planning.changes import NodeChange, Way, difference, profile_counts, total
@@ -101,13 +102,13 @@ class More:
     mig_manager: MigManagerConfig | None = None
 
 
-def print_plan(changes: PlanChanges, places: Sequence[NodeCards], output: Output, more: More) -> int:
-    """Print a plan as it was asked for; exit code 1 when it leaves some of the demand out."""
+def print_plan(changes: PlanChanges, places: Sequence[NodeCards], output: Output, more: More) -> ExitCode:
+    """Print a plan as it was asked for. The answer is no when it leaves some of the demand out."""
     places = [place for place in places if place.cards]
     if changes.plan.left_out and not output.is_document and output.form != "table":
         warn(*explain_served(changes.plan))  # layouts do not say what they do not serve
     output.show(lambda: document(changes, places, more), lambda _: DRAWN[output.form](changes, places, more))
-    return int(bool(changes.plan.left_out))
+    return ExitCode.NO if changes.plan.left_out else ExitCode.DONE
 
 
 def _table(changes: PlanChanges, places: Sequence[NodeCards], more: More) -> Iterable[str]:
@@ -273,8 +274,8 @@ DRAWN: Final[dict[str, Callable[[PlanChanges, Sequence[NodeCards], More], Iterab
 }
 
 
-def print_advice(found: Defragmentation, output: Output) -> int:
-    """Name the pods whose end makes room; exit code 1 when there is no room even if every pod ends."""
+def print_advice(found: Defragmentation, output: Output) -> ExitCode:
+    """Name the pods whose end makes room. The answer is no when there is no room even if every pod ends."""
     warn(*found.skipped)
     if any(move.card is not None for move in found.moves):
         warn("which devices each pod holds is not known: assuming that pods are on as few cards as possible")
@@ -283,7 +284,7 @@ def print_advice(found: Defragmentation, output: Output) -> int:
             "mig-manager cuts whole cards, and on which cards pods are is not known: a card counts as free only when no pod can be on it"
         )
     output.show(lambda: _advice_document(found), lambda _: _advice_lines(found))
-    return int(bool(found.advice.left_out))
+    return ExitCode.NO if found.advice.left_out else ExitCode.DONE
 
 
 def _advice_lines(found: Defragmentation) -> list[str]:

@@ -79,7 +79,7 @@ async def _read(client: Client, name: str) -> MigLayout:
             raise
         if not await client.serves(API_VERSION):
             values = "the chart brings it with its values controller.enabled and layouts.enabled"
-            raise NoSuchObject(f"the cluster has no MigLayouts: the API {API_VERSION} is not installed; {values}") from error  # fmt: skip
+            raise NotReadable(f"the cluster has no MigLayouts: the API {API_VERSION} is not installed; {values}") from error  # fmt: skip
         if error.is_forbidden:
             raise NotReadable(f"MigLayout {name} may not be read: {error.message}") from error
         raise NoSuchObject(f"there is no MigLayout {name}{await _others(client)}") from error

@@ -9,13 +9,13 @@ from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.mig.layout import NodeLayout, Strategy, count_devices
 from tessera.core.resources import MIG_PREFIX, is_share
 from tessera.core.text import age, counts_in_words
-from tessera.diagnosis.layouts.rollouts import Rollout
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
 from tessera.doctor.observations import Observations
 from tessera.inventory.known import desired_layout
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.rollouts import ROLLOUT
+from tessera.rollout.rollout import Rollout
 
 # Seconds. mig-manager stops the pods that use the driver, cuts, and starts them again: a minute or two, with a reboot some more.
 _LONG: Final = 900.0

@@ -34,7 +34,7 @@ from tessera.kube.access.cluster import (
 )
 from tessera.kube.access.exec import ExecCredentials, ExecIn
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import InvalidKubeconfig
+from tessera.kube.errors import InvalidKubeconfig, NoCluster
 from tessera.kube.files import signature_of
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.objects import InvalidObject, decoder
@@ -303,7 +303,7 @@ def find_cluster(
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Cluster:
-    """The cluster to talk to; `InvalidKubeconfig` says what is wrong with what was found."""
+    """The cluster to talk to; `InvalidKubeconfig` says what is wrong with what was found, `NoCluster` that nothing was."""
     environ = os.environ if environ is None else environ
     files = [Path(kubeconfig)] if kubeconfig else _existing(environ)
     if files:
@@ -317,9 +317,7 @@ def find_cluster(
     if environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT") and not context:
         return in_cluster(environ, service_account)
     paths = ", ".join(map(str, _files(environ))) or "~/.kube/config"
-    raise InvalidKubeconfig(
-        f"no cluster: no kubeconfig at {paths}, and this is not a pod; use --kubeconfig FILE"
-    )
+    raise NoCluster(f"no cluster: no kubeconfig at {paths}, and this is not a pod; use --kubeconfig FILE")
 
 
 def own_namespace(cluster: Cluster) -> str:
@@ -340,13 +338,13 @@ def in_cluster(
     """The cluster that this pod runs in, by its service account."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not is_host(host) or not port.isdigit() or int(port) > 65535:
-        raise InvalidKubeconfig(
+        raise NoCluster(
             "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not name a server: this is not a pod"
         )
     token, ca = service_account / "token", service_account / "ca.crt"
     for file in (token, ca):
         if not signature_of(file):
-            raise InvalidKubeconfig(f"{file} is missing: is automountServiceAccountToken switched off?")
+            raise NoCluster(f"{file} is missing: is automountServiceAccountToken switched off?")
     try:
         namespace = (service_account / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
