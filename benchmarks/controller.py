@@ -165,7 +165,7 @@ def _controller(source: Path | None, cluster: ServedCluster) -> Iterator[_Measur
     configuration.write_text(_CONFIGURATION)
     command = [
         sys.executable, "-c", _COMMAND, "controller", "--layouts", f"--kubeconfig={cluster.kubeconfig}",
-        f"--namespace={busy.NAMESPACE}", f"--service={busy.SERVICE}", f"--config={configuration}",
+        f"--tessera-namespace={busy.NAMESPACE}", f"--service={busy.SERVICE}", f"--config={configuration}",
         f"--metrics-listen={address}",
     ]  # fmt: skip
     if source is not None:

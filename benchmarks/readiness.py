@@ -69,7 +69,7 @@ def _around(cluster: ClusterWithNode, folder: Path) -> Iterator[None]:
     with (
         bridge.classes(cluster),
         bridge.rights(cluster, folder),
-        Webhook(cluster, folder / "webhook", f"--namespace={bridge.NAMESPACE}") as webhook,
+        Webhook(cluster, folder / "webhook", f"--tessera-namespace={bridge.NAMESPACE}") as webhook,
         registered(cluster, webhook, failurePolicy="Fail"),
         bridge.start_controller(cluster, folder) as controller,
     ):

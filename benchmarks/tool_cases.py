@@ -51,13 +51,13 @@ COMMANDS: Final = _cases(
     "capacity --from {all} --all --sort-by name --no-headers",
     "capacity --kubeconfig {kubeconfig}",
     "capacity --kubeconfig {kubeconfig} --watch",
-    "admit --nodes {nodes} -f {pods} -o summary",
+    "admit --from {nodes} -f {pods} -o summary",
     "admit --kubeconfig {kubeconfig} -o summary",
-    "admit --nodes {nodes} -f {manifests} -o patch",
-    "admit --nodes {nodes} -f {manifests} -o yaml",
-    "admit --nodes {nodes} -f {manifests} -o json",
-    "admit --nodes {nodes} -f {manifests} -o jsonpath={{.kind}}",
-    "admit --nodes {nodes} -f {pod} -o explain",
+    "admit --from {nodes} -f {manifests} -o patch",
+    "admit --from {nodes} -f {manifests} -o yaml",
+    "admit --from {nodes} -f {manifests} -o json",
+    "admit --from {nodes} -f {manifests} -o jsonpath={{.kind}}",
+    "admit --from {nodes} -f {pod} -o explain",
     "why {waits} -n team-0 --kubeconfig {kubeconfig}",
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o json",
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o yaml",
@@ -77,7 +77,7 @@ COMMANDS: Final = _cases(
     "mig plan --from-pending --since 87600h --from {all} -o operator --leave-rest",
     "mig plan --from-pending --since 87600h --from {all} -o jsonpath={{.cost}}",
     "mig plan --defragment 7g.141gb={devices} --from {all}",
-    "mig plan 1g.18gb={devices} --nodes {nodes} --keep",
+    "mig plan 1g.18gb={devices} --from {nodes} --keep",
     "mig show {all}",
     "mig show --cluster --kubeconfig {kubeconfig}",
     "mig validate {nodes}",
@@ -111,12 +111,14 @@ ELSEWHERE: Final = {
     "completion": "reads nothing",
     "version": "reads nothing",
     "help": "reads nothing",
+    "options": "reads nothing",
 }
 
 # Values of options that are not in the table, and why; by command and option.
 OMITTED: Final = {
     ("capacity", "sort_by"): "all fields are sorted the same way; one is measured",
     ("capacity", "all_namespaces"): "says what holds without it",
+    ("doctor", "wait"): "does the same again every two seconds",
     ("mig plan", "apply"): "asks for the nodes of the plan, and once for the pods of each of them",
     ("mig plan", "yes"): "says what holds with --apply",
 }

@@ -52,7 +52,7 @@ class Bridge:
 def start_controller(cluster: Client, folder: Path) -> Running:
     """`tessera controller` with the rights that the chart gives it; its Lease is where the webhook looks."""
     config = folder / "kubeconfig-of-the-controller"
-    options = (f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--log-format=text")
+    options = (f"--kubeconfig={config}", f"--tessera-namespace={NAMESPACE}", "--log-format=text")
     return Running("controller", *options, log=folder / "controller.log")
 
 
@@ -104,7 +104,7 @@ def bridge(cluster: Client, namespace: str, folder: Path, config: str = FIRST_AV
     with (
         classes(cluster),
         rights(cluster, folder),
-        Webhook(cluster, folder / "webhook", f"--namespace={NAMESPACE}", config=config) as webhook,
+        Webhook(cluster, folder / "webhook", f"--tessera-namespace={NAMESPACE}", config=config) as webhook,
         registered(cluster, webhook, failurePolicy="Fail"),
     ):
         work = Bridge(cluster, webhook, folder, start_controller(cluster, folder))

@@ -107,7 +107,7 @@ def start_controller(
     config = folder / "kubeconfig-of-the-controller"
     if line is not None:
         config = line.kubeconfig(folder / f"kubeconfig-{number}")
-    options = [f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--layouts", "--log-format=text"]
+    options = [f"--kubeconfig={config}", f"--tessera-namespace={NAMESPACE}", "--layouts", "--log-format=text"]
     options += [f"--lease={lease}"] if lease else []
     options += [f"--soonest={soonest}"] if soonest is not None else []
     options += [f"--metrics-listen={metrics}", *more]

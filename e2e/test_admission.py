@@ -325,7 +325,7 @@ def test_dry_run_answers_as_tessera_admit_does(
     (folder / "nodes.json").write_text(own_control_plane.kubectl("get", "nodes", "-o", "json"))
     document = json.dumps(pod("p", limits(MIG + "3g.30gb")))
     offline = tessera(
-        "admit", "-f", "-", "--nodes", folder / "nodes.json", "-o", "json", "-n", namespace, stdin=document
+        "admit", "-f", "-", "--from", folder / "nodes.json", "-o", "json", "-n", namespace, stdin=document
     )
     shown = own_control_plane.kubectl(
         "apply", "-n", namespace, "-f", "-", "--dry-run=server", "-o", "json", stdin=document

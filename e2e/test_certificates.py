@@ -121,14 +121,14 @@ class Installation:
     def _names(self, kubeconfig: Path) -> tuple[str, ...]:
         return (
             f"--kubeconfig={kubeconfig}",
-            f"--namespace={self.namespace}",
+            f"--tessera-namespace={self.namespace}",
             f"--webhook-configuration={self.namespace}",
         )
 
     def replica(self, name: str, *options: str) -> Process:
         """Start a webhook that only reads."""
         names = self._names(self.replica_account)
-        listen = (f"--listen={self._address}:0", "--shutdown-delay=0", "--read-only-certificates")
+        listen = (f"--listen={self._address}:0", "--shutdown-delay=0s", "--read-only-certificates")
         log = self._folder / f"{name}.log"
         return self._stack.enter_context(Process("webhook", *listen, *names, *options, log=log))
 

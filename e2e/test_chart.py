@@ -303,7 +303,7 @@ def test_workloads_are_sent_where_they_are_named(helm: Helm, control_plane: Clie
             ["The webhook gpu-webhook: 3 replicas", "helm test tessera"],
             ["device plugin", "--before-uninstall"],
         ),
-        ({"tests": {"enabled": False}}, ["tessera doctor -n"], ["helm test"]),
+        ({"tests": {"enabled": False}}, ["tessera doctor --tessera-namespace"], ["helm test"]),
         (
             {"webhook": {"enabled": False}, "devicePlugin": {"enabled": True, "config": {"nvml": {}}}},
             ["The device plugin tessera-device-plugin"],
@@ -478,7 +478,7 @@ def test_the_page_is_not_open(helm: Helm) -> None:
             ("coordination.k8s.io", "leases", "tessera-controller"),
         )
     ]
-    assert {"--webhook-namespace=gpu-webhook", "--webhook-name=gpu-webhook"} <= set(arguments)
+    assert {"--tessera-namespace=gpu-webhook", "--webhook-name=gpu-webhook"} <= set(arguments)
 
 
 def test_rendered_manifest_is_the_chart() -> None:

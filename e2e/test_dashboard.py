@@ -68,7 +68,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     """A fresh embedded cluster for each test."""
     file = tmp_path / "nodes.yaml"
     file.write_text(NODES)
-    arguments = ("demo", "--serve", "--port", "0", "--nodes", str(file))
+    arguments = ("demo", "--serve", "--port", "0", "--own-nodes", str(file))
     with serving(*arguments, ready="export KUBECONFIG=") as lines:
         yield World(embedded_api(lines), address_in(lines))
 
@@ -331,7 +331,7 @@ def test_cards_that_are_cut_on_demand(tmp_path: Path, chromium: "Browser") -> No
     file.write_text(
         "cut: {dra: true, devices: {simulated: {product: H200-70GB, cards: 2, partitioning: dynamic, profiles: [2g.20gb]}}}"
     )
-    arguments = ("demo", "--serve", "--port", "0", "--nodes", str(file))
+    arguments = ("demo", "--serve", "--port", "0", "--own-nodes", str(file))
     with (
         serving(*arguments, ready="export KUBECONFIG=") as lines,
         Tab.open(chromium, address_in(lines)) as tab,
@@ -437,7 +437,7 @@ def test_many_nodes(tmp_path: Path, chromium: "Browser") -> None:
     """All are cells of an overview; only nodes near the window have elements; a cell leads to its node."""
     file = tmp_path / "nodes.yaml"
     file.write_text(many_nodes(60))
-    arguments = ("demo", "--serve", "--port", "0", "--nodes", str(file))
+    arguments = ("demo", "--serve", "--port", "0", "--own-nodes", str(file))
     with (
         serving(*arguments, ready="export KUBECONFIG=") as lines,
         Tab.open(chromium, address_in(lines)) as tab,
@@ -569,7 +569,9 @@ def test_the_end_of_the_server(tmp_path: Path, chromium: "Browser") -> None:
     file = tmp_path / "nodes.yaml"
     file.write_text("plain: {}\n")
     page = chromium.new_page()
-    with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as lines:
+    with serving(
+        "demo", "--serve", "--port", "0", "--own-nodes", str(file), ready="export KUBECONFIG="
+    ) as lines:
         go_live(page, address_in(lines), [])
         page.click(".fold")
         page.wait_for_selector("article.node")

@@ -123,7 +123,9 @@ def test_pods_wait_then_run(chromium: "Browser", tmp_path: Path) -> None:
     """With the controller behind it: pods wait, the page has the plan as a dry run; once the autopilot may act, what it did, and they run."""
     folder, file = Path(os.environ.get("TESSERA_SCREENSHOTS") or tmp_path), tmp_path / "nodes.yaml"
     file.write_text(NODES)
-    with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as lines:
+    with serving(
+        "demo", "--serve", "--port", "0", "--own-nodes", str(file), ready="export KUBECONFIG="
+    ) as lines:
         api = embedded_api(lines)
         for name in ("train-1", "train-2"):
             limits = {"limits": {"nvidia.com/mig-3g.71gb": 1}}

@@ -96,7 +96,7 @@ def test_wait_until_it_works(control_plane: Client, tmp_path: Path) -> None:
         "--check=installed",
         "--check=trial",
     ]
-    waiting = subprocess.Popen([*command, "--wait=200s"], stdout=subprocess.PIPE, text=True)
+    waiting = subprocess.Popen([*command, "--wait", "--timeout=200s"], stdout=subprocess.PIPE, text=True)
     try:
         with Webhook(control_plane, tmp_path) as webhook:
             assert waiting.poll() is None

@@ -246,14 +246,16 @@ def everyone_says_that_the_controller_is_gone(cluster: Client, namespace: str) -
     """Of the pod `before`, which waits for its template: `why` and the doctor say since when; a new pod's author is warned."""
     kubeconfig, gone = f"--kubeconfig={cluster.kubeconfig}", "tessera controller has been unavailable for "
     lease = f"its Lease {NAMESPACE}/tessera-controller has not been renewed by "
-    why = tessera("why", "before", "-n", namespace, "--webhook-namespace", NAMESPACE, kubeconfig)
+    why = tessera("why", "before", "-n", namespace, "--tessera-namespace", NAMESPACE, kubeconfig)
     answer = why.stdout.partition("\n")[0]
     assert answer.startswith(
         f"pod {namespace}/before waits: its resource claim {CLAIM} is not there: {gone}"
     ), why
     assert lease in answer
     assert "tessera controller runs again" in why.stdout
-    checked = tessera("doctor", "--check=controller", "-n", NAMESPACE, "-o", "json", kubeconfig)
+    checked = tessera(
+        "doctor", "--check=controller", "--tessera-namespace", NAMESPACE, "-o", "json", kubeconfig
+    )
     first, *_ = json.loads(checked.stdout)[0]["findings"]
     assert (checked.returncode, first["severity"], first["text"].startswith(gone)) == (3, "problem", True), (
         first

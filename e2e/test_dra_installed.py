@@ -185,7 +185,7 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     assert f"the label tessera.dev/devices stays on 1 node ({own})" in chosen
     assert f"of simulated cards stay on 1 node ({own})" in simulated
     dra.remove_pods(cluster, node_namespace)
-    code, found = _before_uninstall(cluster, "--wait=60s")
+    code, found = _before_uninstall(cluster, "--wait", "--timeout=60s")
     assert (code, found["held"]["findings"]) == (0, [])
     _move_with_devices_in_use(cluster, node_namespace)
 

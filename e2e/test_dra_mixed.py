@@ -77,7 +77,7 @@ def explained(cluster: Client, webhook: Webhook, pod: Object) -> str:
     """`tessera admit -o explain`, with the webhook's configuration."""
     return tessera(
         *("admit", "-o", "explain", f"--kubeconfig={cluster.kubeconfig}", f"--config={webhook.config}"),
-        *("-f", "-", f"--webhook-namespace={NAMESPACE}"),
+        *("-f", "-", f"--tessera-namespace={NAMESPACE}"),
         stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", **pod}),
     ).stdout
 

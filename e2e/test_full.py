@@ -270,7 +270,7 @@ def test_a_replica_is_replaced_in_the_middle(world: World, namespace: str, slice
     """Ten pods while one of three goes; none is rejected. Its successor knows at once what they took: it gives the rest, to the last slice."""
     cluster, address = world.cluster, world.address
     path = pods_path(namespace)
-    with world.webhook("leaves", "--shutdown-delay=1") as leaves:
+    with world.webhook("leaves", "--shutdown-delay=1s") as leaves:
         address.use(leaves, *world.webhooks[1:])
 
         def go(number: int) -> None:

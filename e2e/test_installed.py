@@ -283,7 +283,7 @@ def test_doctor_knows_the_way_out_of_a_damaged_authority(installed: Installation
         return finding["text"], cluster.kubectl(*arguments)
 
     def until_well() -> None:
-        done = tessera(*doctor, "--wait=100s", timeout=120)
+        done = tessera(*doctor, "--wait", "--timeout=100s", timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
     put(ca_crt=b"rubbish")
@@ -333,7 +333,7 @@ def test_monitoring_story(
     controller = Running(
         "controller",
         f"--kubeconfig={cluster.kubeconfig}",
-        f"--namespace={node_namespace}",  # where it leaves a Lease and a Secret
+        f"--tessera-namespace={node_namespace}",  # where it leaves a Lease and a Secret
         f"--config={tmp_path / 'config.yaml'}",
         f"--metrics-listen={evicting}",
         log=tmp_path / "controller.log",

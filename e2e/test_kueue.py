@@ -57,7 +57,7 @@ def cluster(
             Webhook(
                 cluster_with_node,
                 tmp_path_factory.mktemp("webhook"),
-                f"--namespace={NAMESPACE}",
+                f"--tessera-namespace={NAMESPACE}",
                 config="fallback: {grace: 0s}",
             ) as webhook,
             registered(cluster_with_node, webhook, failurePolicy="Fail"),

@@ -99,7 +99,7 @@ def test_drained_as_far_as_budgets_allow(control_plane: Client, pool: str) -> No
 def why(cluster: Client, name: str, *options: str, kubeconfig: Path | None = None) -> tuple[int, str]:
     """The exit code of `tessera why miglayout/NAME`, and what it says; of the text the first line."""
     config = f"--kubeconfig={kubeconfig or cluster.kubeconfig}"
-    done = tessera("why", f"miglayout/{name}", config, f"--webhook-namespace={NAMESPACE}", *options)
+    done = tessera("why", f"miglayout/{name}", config, f"--tessera-namespace={NAMESPACE}", *options)
     return done.returncode, (done.stdout if options else done.stdout.partition("\n")[0]) + done.stderr
 
 

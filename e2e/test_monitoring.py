@@ -260,7 +260,7 @@ def test_webhook_may_not_publish(
             "--listen=127.0.0.1:0",
             f"--metrics-listen=127.0.0.1:{(port := free_port())}",
             f"--kubeconfig={account_kubeconfig(cluster, node_namespace, tmp_path)}",
-            f"--namespace={node_namespace}",
+            f"--tessera-namespace={node_namespace}",
             f"--webhook-configuration={node_namespace}",
             log=tmp_path / "webhook.log",
         ),
@@ -278,7 +278,7 @@ def test_certificate_controller_is_gone(
     cluster = cluster_with_node
     names = (
         f"--kubeconfig={cluster.kubeconfig}",
-        f"--namespace={node_namespace}",
+        f"--tessera-namespace={node_namespace}",
         f"--webhook-configuration={node_namespace}",
         "--certificate-policy={}",
     )
@@ -450,7 +450,7 @@ def test_layouts_are_refused_and_wait(
 def test_controller_is_gone(cluster_with_node: ClusterWithNode, tmp_path: Path) -> None:
     """A controller that is killed where requests become claims: the webhook sees it, and Prometheus need not scrape the controller."""
     cluster = cluster_with_node
-    options = (f"--namespace={bridge.NAMESPACE}",)
+    options = (f"--tessera-namespace={bridge.NAMESPACE}",)
     with (
         bridge.rights(cluster, tmp_path),
         Webhook(cluster, tmp_path / "webhook", *options, config=bridge.FIRST_AVAILABLE) as webhook,

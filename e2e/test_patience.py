@@ -138,7 +138,7 @@ def start(folder: Path, name: str, **pace: float) -> Running:
     return Running(
         "controller",
         f"--kubeconfig={folder / 'kubeconfig-of-the-controller'}",
-        f"--namespace={NAMESPACE}",
+        f"--tessera-namespace={NAMESPACE}",
         f"--config={folder / 'webhook' / 'config.yaml'}",
         "--log-format=text",
         f"--pace={json.dumps(quick)}",

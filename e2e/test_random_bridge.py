@@ -197,7 +197,7 @@ def test_bridged_pods_and_templates_are_accepted(
 ) -> None:
     """Each pod comes out as `tessera admit` says, admitted again it stays as it is, and its template is accepted."""
     cluster, policy, dice = own_control_plane, config.parse(CONFIG).policy, random.Random(18)
-    options = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}", "--log-format=text")
+    options = (f"--kubeconfig={cluster.kubeconfig}", f"--tessera-namespace={namespace}", "--log-format=text")
     probe = {"metadata": {"name": "probe"}, "spec": {"nodeSelector": {"zone": "bridge"}, "containers": [
         {"name": "c", "image": "x", "resources": {"limits": {MIG + "2g.20gb": "1"}}}]}}  # fmt: skip
 
@@ -211,7 +211,7 @@ def test_bridged_pods_and_templates_are_accepted(
     texts: set[str] = set()
     with (
         served(cluster) as offers,
-        Webhook(cluster, tmp_path, f"--namespace={namespace}", config=CONFIG) as webhook,
+        Webhook(cluster, tmp_path, f"--tessera-namespace={namespace}", config=CONFIG) as webhook,
         registered(cluster, webhook, failurePolicy="Fail"),
         Running("controller", *options, log=tmp_path / "controller.log"),
     ):

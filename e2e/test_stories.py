@@ -189,12 +189,12 @@ def objects(own_control_plane: Client, tmp_path_factory: pytest.TempPathFactory)
     cluster, folder = own_control_plane, tmp_path_factory.mktemp("stories")
     with (
         cluster.namespace("stories") as space,  # of the Lease
-        Webhook(cluster, folder, f"--namespace={space}", config=CONFIGURATION) as webhook,
+        Webhook(cluster, folder, f"--tessera-namespace={space}", config=CONFIGURATION) as webhook,
         registered(cluster, webhook, failurePolicy="Fail"),
         Running(
             "controller",
             f"--kubeconfig={cluster.kubeconfig}",
-            f"--namespace={space}",
+            f"--tessera-namespace={space}",
             log=folder / "controller.log",
         ),
     ):

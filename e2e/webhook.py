@@ -97,7 +97,7 @@ class Webhook(Running):
             f"--kubeconfig={cluster.kubeconfig}",
             f"--config={self.config}",
             "--log-format=json",
-            "--shutdown-delay=0",
+            "--shutdown-delay=0s",
             *options,
             log=folder / f"{name}.log",
             environment=environment,

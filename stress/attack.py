@@ -146,7 +146,7 @@ def within(mib: int) -> Iterator[Server]:
         (folder / "config.yaml").write_text(CONFIG)
         listen = ("--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json")
         files = (f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}",
-                 f"--nodes={folder}/nodes.json", f"--config={folder}/config.yaml")  # fmt: skip
+                 f"--from={folder}/nodes.json", f"--config={folder}/config.yaml")  # fmt: skip
         with _process(*group.command(sys.executable, "-m", "tessera", "webhook", *listen, *files)) as process:
             lines = _output(process)
             found: list[int] = []

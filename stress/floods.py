@@ -240,10 +240,10 @@ def _command(process: str, folder: Path) -> list[str]:
             config = [f"--config={folder}/config.yaml", "--listen=127.0.0.1:0"]
             return ["webhook", *common, *logged, *certificate, *config]
         case "controller":
-            config = ["--layouts", f"--config={folder}/config.yaml", "--namespace=gpu-webhook"]
+            config = ["--layouts", f"--config={folder}/config.yaml", "--tessera-namespace=gpu-webhook"]
             return ["controller", *common, *logged, *config]
         case "layouts":
-            return ["controller", *common, *logged, "--layouts", "--namespace=gpu-webhook"]
+            return ["controller", *common, *logged, "--layouts", "--tessera-namespace=gpu-webhook"]
         case _:
             return ["dashboard", *common, "--port=0"]
 

@@ -40,7 +40,7 @@ def tessera(capsys, monkeypatch, tmp_path):
 )  # fmt: skip
 def test_data_centres_of_different_cards(tessera, centre, resource, warning):
     """One YAML, four data centres: each gives what it has."""
-    code, out, err = tessera("admit", "-f", PODS / "3g.yaml", "--nodes", NODES / f"{centre}.yaml")
+    code, out, err = tessera("admit", "-f", PODS / "3g.yaml", "--from", NODES / f"{centre}.yaml")
     limits = yaml.load(out)["spec"]["containers"][0]["resources"]["limits"]
     assert (code, {name: int(count) for name, count in limits.items()}) == (0, {resource: 1})
     assert err == warning + NOT_IN_FILES
@@ -48,7 +48,7 @@ def test_data_centres_of_different_cards(tessera, centre, resource, warning):
 
 def test_injection(tessera):
     """The mixed pod gets 7 CPUs and 14Gi."""
-    code, out, _ = tessera("admit", "-f", PODS / "injection.yaml", "--nodes", NODES / "v100.yaml", "--config", EXAMPLES / "config.yaml", "-o", "json")  # fmt: skip
+    code, out, _ = tessera("admit", "-f", PODS / "injection.yaml", "--from", NODES / "v100.yaml", "--config", EXAMPLES / "config.yaml", "-o", "json")  # fmt: skip
     resources = json.loads(out)["spec"]["containers"][0]["resources"]
     assert code == 0
     assert resources["limits"] == {
@@ -62,7 +62,7 @@ def test_injection(tessera):
 def test_rejected(tessera):
     """A pod for which nothing fits: exit 3, the reason on standard error, nothing on standard output."""
     Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
-    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "none.yaml")
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--from", "none.yaml")
     assert (code, out) == (3, "")
     assert err.startswith("Pod default/infer: rejected: asked for nvidia.com/mig-2g.20gb: 1, and no node")
 
@@ -70,7 +70,7 @@ def test_rejected(tessera):
 def test_a_rejection_is_told_once(tessera):
     """With the whole reasoning it is part of that, as a warning is; the exit code says it too."""
     Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
-    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "none.yaml", "-o", "explain")
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--from", "none.yaml", "-o", "explain")
     assert (code, err) == (3, "")
     assert "decision    rejected: asked for nvidia.com/mig-2g.20gb: 1, and no node" in out
 
@@ -83,7 +83,7 @@ def test_objects_without_pods(tessera):
         (PODS / "2g.yaml").read_text(),
     ]
     Path("all.yaml").write_text("---\n".join(texts))
-    code, out, err = tessera("admit", "-f", "all.yaml", "--nodes", NODES / "h200.yaml", "-o", "explain")
+    code, out, err = tessera("admit", "-f", "all.yaml", "--from", NODES / "h200.yaml", "-o", "explain")
     assert (code, err) == (0, "")
     assert out.startswith(
         "PyTorchJob d: no pod template in it; passes as it is\n\n"
@@ -91,7 +91,7 @@ def test_objects_without_pods(tessera):
         "Pod default/infer\n"
     )
     Path("job.yaml").write_text(texts[0])
-    assert tessera("admit", "-f", "job.yaml", "--nodes", NODES / "h200.yaml") == (0, texts[0], NOT_IN_FILES)
+    assert tessera("admit", "-f", "job.yaml", "--from", NODES / "h200.yaml") == (0, texts[0], NOT_IN_FILES)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "kind: List\nitems: []\n"])
@@ -100,10 +100,10 @@ def test_nothing_to_decide(tessera, text):
     Path("empty.yaml").write_text(text)
     for output in ("yaml", "explain"):
         assert tessera(
-            "admit", "-f", "empty.yaml", "--nodes", NODES / "small.yaml", "-o", output
+            "admit", "-f", "empty.yaml", "--from", NODES / "small.yaml", "-o", output
         ) == (2, "", "tessera: empty.yaml: no objects\n")  # fmt: skip
     assert tessera(
-        "admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--nodes", "empty.yaml"
+        "admit", "-f", PODS / "2g.yaml", "--from", NODES / "small.yaml", "--from", "empty.yaml"
     ) == (
         2,
         "",
@@ -114,7 +114,7 @@ def test_nothing_to_decide(tessera, text):
 @pytest.mark.parametrize("text", ["kind: List\nitems: []\n", '{"kind": "PodList", "items": []}'])
 def test_no_pods_are_counted_alike(tessera, text):
     """An empty list of pods is counted as those of a cluster without pods are; an empty file is none."""
-    nodes = ("--nodes", NODES / "small.yaml", "-o", "summary")
+    nodes = ("--from", NODES / "small.yaml", "-o", "summary")
     Path("none.yaml").write_text(text)
     code, out, _ = tessera("admit", "-f", "none.yaml", *nodes)
     assert (code, out) == (0, "0 pods, 0 of them ask for GPUs: 0 would be changed, 0 would be rejected\n")
@@ -125,7 +125,7 @@ def test_no_pods_are_counted_alike(tessera, text):
 def test_namespaces_are_no_nodes(tessera):
     """Namespaces alone are not a cluster."""
     Path("ns.yaml").write_text("kind: Namespace\nmetadata: {name: team}\n")
-    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "ns.yaml")
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--from", "ns.yaml")
     assert (code, out, err) == (2, "", "tessera: ns.yaml: no nodes\n")
 
 
@@ -134,7 +134,7 @@ def test_standard_input_is_named(tessera, monkeypatch):
     Path("bad.yaml").write_text("metadata: {name: x}")
     with Path("bad.yaml").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        code, _, err = tessera("admit", "-f", "-", "--nodes", NODES / "small.yaml")
+        code, _, err = tessera("admit", "-f", "-", "--from", NODES / "small.yaml")
     assert (code, err) == (2, "tessera: standard input: kind: missing; expected a Kubernetes object\n")
 
 
@@ -148,12 +148,12 @@ def test_many_documents(tessera, monkeypatch):
     Path("all.yaml").write_text("---\n".join(map(yaml.dump, items)))
     with Path("all.yaml").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        code, out, _ = tessera("admit", "-f", "-", "--nodes", NODES / "small.yaml", "-o", "json")
+        code, out, _ = tessera("admit", "-f", "-", "--from", NODES / "small.yaml", "-o", "json")
     listed = json.loads(out)
     assert code == 0
     assert (listed["kind"], [one["kind"] for one in listed["items"]]) == ("List", ["Service", "Pod"])
     assert listed["items"][0] == service
-    words = ("admit", "-f", "all.yaml", "--nodes", NODES / "small.yaml", "-o", "jsonpath={.items[*].kind}")
+    words = ("admit", "-f", "all.yaml", "--from", NODES / "small.yaml", "-o", "jsonpath={.items[*].kind}")
     assert tessera(*words)[:2] == (0, "Service Pod")
 
 
@@ -172,7 +172,7 @@ def test_workloads(tessera, kind, path):
         document = {step: document}
     document = {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "w"}, **document}
     Path("w.yaml").write_text(yaml.dump(document))
-    code, out, _ = tessera("admit", "-f", "w.yaml", "--nodes", NODES / "small.yaml", "-o", "json")
+    code, out, _ = tessera("admit", "-f", "w.yaml", "--from", NODES / "small.yaml", "-o", "json")
     after = template = json.loads(out)
     for step in path:
         template = template[step]
@@ -185,7 +185,7 @@ def test_workloads(tessera, kind, path):
     }
     assert template["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
     assert after["metadata"] == {"name": "w"}
-    code, out, _ = tessera("admit", "-f", "w.yaml", "--nodes", NODES / "small.yaml", "-o", "patch")
+    code, out, _ = tessera("admit", "-f", "w.yaml", "--from", NODES / "small.yaml", "-o", "patch")
     assert all(operation["path"].startswith("/" + "/".join(path)) for operation in json.loads(out))
 
 
@@ -201,7 +201,7 @@ spec:
   - {name: b, template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}}}
 """
     Path("job.yaml").write_text(job)
-    code, out, err = tessera("admit", "-f", "job.yaml", "--nodes", NODES / "small.yaml", "-o", "json")
+    code, out, err = tessera("admit", "-f", "job.yaml", "--from", NODES / "small.yaml", "-o", "json")
     tasks = json.loads(out)["spec"]["tasks"]
     limits = [one["template"]["spec"]["containers"][0]["resources"]["limits"] for one in tasks]
     assert (code, limits) == (0, [{"nvidia.com/mig-1g.10gb": "1"}] * 2)
@@ -209,10 +209,10 @@ spec:
         assert (
             f"Warning: Job default/train, spec.tasks[{place}].template: GPU fallback 2g.20gb->1g.10gb" in err
         )
-    _, out, _ = tessera("admit", "-f", "job.yaml", "--nodes", NODES / "small.yaml", "-o", "explain")
+    _, out, _ = tessera("admit", "-f", "job.yaml", "--from", NODES / "small.yaml", "-o", "explain")
     assert out.count("Job default/train, spec.tasks[1].template\n  asks for ") == 1
     Path("job.yaml").write_text(job.replace("mig-2g.20gb: 1", "mig-2g.20gb: 99", 1))
-    code, out, err = tessera("admit", "-f", "job.yaml", "--nodes", NODES / "small.yaml")
+    code, out, err = tessera("admit", "-f", "job.yaml", "--from", NODES / "small.yaml")
     assert (code, out) == (3, "")
     assert err.startswith("Job default/train, spec.tasks[0].template: rejected: asked for")
 
@@ -226,7 +226,7 @@ def test_namespaces(tessera):
         PODS / "2g.yaml",
         "-f",
         "ns.yaml",
-        "--nodes",
+        "--from",
         NODES / "small.yaml",
         "-n",
         "team",
@@ -238,9 +238,9 @@ def test_namespaces(tessera):
 
 def test_admitting_twice_is_admitting_once(tessera):
     """Admitting the output once more changes nothing."""
-    _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml")
+    _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--from", NODES / "small.yaml")
     Path("once.yaml").write_text(out)
-    code, again, err = tessera("admit", "-f", "once.yaml", "--nodes", NODES / "small.yaml")
+    code, again, err = tessera("admit", "-f", "once.yaml", "--from", NODES / "small.yaml")
     assert (code, again, err) == (0, out, NOT_IN_FILES)
 
 
@@ -251,7 +251,7 @@ def test_explain(tessera):
         "kind: Node\nmetadata: {name: other}\nspec: {taints: [{key: team, value: b, effect: NoSchedule}]}\n"
         'status: {allocatable: {nvidia.com/mig-2g.20gb: "3"}}\n'
     )
-    files = [("--nodes", NODES / f"{n}.yaml" if n != "tainted" else "tainted.yaml") for n in nodes]
+    files = [("--from", NODES / f"{n}.yaml" if n != "tainted" else "tainted.yaml") for n in nodes]
     code, out, err = tessera(
         "admit", "-f", PODS / "2g.yaml", *[part for file in files for part in file], "-o", "explain"
     )
@@ -369,7 +369,7 @@ def test_explain_says_what_holds(tessera, config, metadata, expected):
     nodes = [("small-1", "1g.10gb", 28), ("small-2", "1g.10gb", 28), ("three", "3g.30gb", 1)]
     Path("nodes.yaml").write_text("---\n".join(node.format(*one) for one in nodes))
     _, out, _ = tessera(
-        "admit", "-f", "pod.yaml", "--nodes", "nodes.yaml", "--config", "config.yaml", "-o", "explain"
+        "admit", "-f", "pod.yaml", "--from", "nodes.yaml", "--config", "config.yaml", "-o", "explain"
     )
     assert out.startswith("Pod default/infer\n" + expected)
 
@@ -377,7 +377,7 @@ def test_explain_says_what_holds(tessera, config, metadata, expected):
 def test_explain_an_exempt_namespace(tessera):
     """Where nothing is decided there are no candidates."""
     Path("ns.yaml").write_text("kind: Namespace\nmetadata: {name: team, labels: {gpu-webhook: disabled}}\n")
-    _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--nodes", "ns.yaml", "-n", "team", "-o", "explain")  # fmt: skip
+    _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--from", NODES / "small.yaml", "--from", "ns.yaml", "-n", "team", "-o", "explain")  # fmt: skip
     assert "candidates" not in out
     assert "chosen" not in out
 
@@ -388,7 +388,7 @@ def test_capacity_tells_offline(tessera):
         "kind: Node\nmetadata: {name: n}\nstatus: {capacity: {nvidia.com/mig-2g.20gb: 8}, "
         "allocatable: {nvidia.com/mig-2g.20gb: 0, nvidia.com/mig-1g.10gb: 4}}\n"
     )
-    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "nodes.yaml", "-o", "patch")
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--from", "nodes.yaml", "-o", "patch")
     assert (code, out, err) == (0, "[]\n", NOT_IN_FILES)
 
 
@@ -400,7 +400,7 @@ def test_dra_offline(tessera):
     Path("classes.json").write_text(
         json.dumps(class_("two", "device.driver == 'gpu.example.com'", resource=resource))
     )
-    files = [part for name in ("slices.json", "classes.json", "nodes.yaml") for part in ("--nodes", name)]
+    files = [part for name in ("slices.json", "classes.json", "nodes.yaml") for part in ("--from", name)]
     code, out, err = tessera("admit", "-f", PODS / "2g.yaml", *files, "-o", "explain")
     assert (code, err) == (0, "")
     assert "2g.20gb ×1 (DRA)" in out
@@ -450,9 +450,9 @@ def test_whether_the_controller_is_at_work(tessera, lease, claims, told):
         "admit",
         "-f",
         PODS / "2g.yaml",
-        "--nodes",
+        "--from",
         "nodes.yaml",
-        "--nodes",
+        "--from",
         "dra.json",
         "--config",
         "c.yaml",
@@ -503,7 +503,7 @@ def test_bad_pods(tessera, text, complaint):
     """Bad input: one sentence that says where and what, exit 2, nothing on standard output."""
     Path("bad.yaml").write_text(text)
     code, out, err = tessera(
-        "admit", "-f", PODS / "2g.yaml", "-f", "bad.yaml", "--nodes", NODES / "small.yaml"
+        "admit", "-f", PODS / "2g.yaml", "-f", "bad.yaml", "--from", NODES / "small.yaml"
     )
     assert (code, out, err) == (2, "", complaint)
 
@@ -511,13 +511,13 @@ def test_bad_pods(tessera, text, complaint):
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["-f", "none.yaml", "--nodes", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: no files that end in .json, .yaml, .yml\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: no nodes\n"),
-        (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
-        (["--nodes", NODES / "small.yaml"], "tessera admit: say with -f which pods; only -o summary counts those of the cluster by itself (see tessera admit --help)\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--context", "c"], "tessera admit: --nodes reads files: it does not go with --kubeconfig or --context (see tessera admit --help)\n"),
-        (["-f", "x", "--nodes", "y", "-o", "xml"], "tessera admit: Invalid value for '-o' / '--output': 'xml' is not one of 'patch', 'explain', 'summary', 'json', 'yaml', jsonpath=… (see tessera admit --help)\n"),
+        (["-f", "none.yaml", "--from", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
+        (["-f", PODS / "2g.yaml", "--from", "."], "tessera: .: no files that end in .json, .yaml, .yml\n"),
+        (["-f", PODS / "2g.yaml", "--from", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: no nodes\n"),
+        (["-f", "-", "--from", "-"], "tessera: standard input (-) can be read only once\n"),
+        (["--from", NODES / "small.yaml"], "tessera admit: give -f FILE (only -o summary can read the cluster's pods) (see tessera admit --help)\n"),
+        (["-f", PODS / "2g.yaml", "--from", NODES / "small.yaml", "--context", "c"], "tessera admit: --from reads files: it does not go with --kubeconfig, --context or --as (see tessera admit --help)\n"),
+        (["-f", "x", "--from", "y", "-o", "xml"], "tessera admit: Invalid value for '-o' / '--output': 'xml' is not one of 'patch', 'explain', 'summary', 'json', 'yaml', jsonpath=… (see tessera admit --help)\n"),
     ],
 )  # fmt: skip
 def test_bad_options(tessera, args, complaint):
@@ -530,7 +530,7 @@ def test_bad_config(tessera):
     """Every complaint about the configuration, each on a line with the file's name."""
     Path("c.yaml").write_text("fallback: {unmatched: maybe}\nserver: {onError: no}\n")
     code, out, err = tessera(
-        "admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--config", "c.yaml"
+        "admit", "-f", PODS / "2g.yaml", "--from", NODES / "small.yaml", "--config", "c.yaml"
     )
     assert (code, out) == (2, "")
     assert err == (
@@ -542,7 +542,7 @@ def test_bad_config(tessera):
 def test_nodes_with_bad_quantities(tessera):
     """A node that is no node is named."""
     Path("n.yaml").write_text("kind: Node\nmetadata: {name: n1}\nstatus: {allocatable: {cpu: lots}}\n")
-    code, _, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "n.yaml")
+    code, _, err = tessera("admit", "-f", PODS / "2g.yaml", "--from", "n.yaml")
     assert (code, err) == (
         2,
         'tessera: n.yaml: node n1, status.allocatable[cpu]: "lots" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
@@ -560,16 +560,16 @@ status: {hard: {requests.nvidia.com/mig-1g.10gb: "2"}, used: {requests.nvidia.co
 def test_observe_mode(tessera):
     """The object as it came, exit 0, and warnings of what would be; the reasoning says whose mode it is."""
     Path("c.yaml").write_text("mode: observe")
-    args = ("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--config", "c.yaml")
+    args = ("admit", "-f", PODS / "2g.yaml", "--from", NODES / "small.yaml", "--config", "c.yaml")
     code, out, err = tessera(*args)
     assert (code, yaml.load(out)) == (0, yaml.load((PODS / "2g.yaml").read_text()))
     assert err.startswith("Warning: observe mode: would be changed to 1g.10gb: no node")
     Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
-    code, out, err = tessera(*args[:3], "--nodes", "none.yaml", "--config", "c.yaml", "-o", "patch")
+    code, out, err = tessera(*args[:3], "--from", "none.yaml", "--config", "c.yaml", "-o", "patch")
     assert (code, out) == (0, "[]\n")
     assert err.startswith("Warning: observe mode: would be rejected: asked for")
     Path("space.yaml").write_text("kind: Namespace\nmetadata: {name: ml, labels: {gpu-webhook: observe}}")
-    code, out, _ = tessera(*args[:5], "--nodes", "space.yaml", "-n", "ml", "-o", "explain")
+    code, out, _ = tessera(*args[:5], "--from", "space.yaml", "-n", "ml", "-o", "explain")
     assert code == 0
     assert (
         "  mode        observe (namespace ml, label gpu-webhook=observe): what follows would be, and is not done"
@@ -581,12 +581,12 @@ def test_observe_mode(tessera):
 def test_quotas_among_the_nodes_and_among_the_pods(tessera):
     """Both count; the rejection names the quota."""
     Path("quota.yaml").write_text(QUOTA)
-    args = ("admit", "-n", "team", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml")
-    for more in (("--nodes", "quota.yaml"), ("-f", "quota.yaml")):
+    args = ("admit", "-n", "team", "-f", PODS / "2g.yaml", "--from", NODES / "small.yaml")
+    for more in (("--from", "quota.yaml"), ("-f", "quota.yaml")):
         code, _, err = tessera(*args, *more)
         assert code == 3
         assert '1g.10gb (over the quota "gpus": 2 used and 1 needed of 2)' in err
-    assert tessera(*args, "--nodes", "quota.yaml", "-n", "other")[0] == 0
+    assert tessera(*args, "--from", "quota.yaml", "-n", "other")[0] == 0
 
 
 def test_folders(tessera):
@@ -597,7 +597,7 @@ def test_folders(tessera):
     Path("all/one.yml").write_text((PODS / "2g.yaml").read_text())
     Path("nodes").mkdir()
     Path("nodes/small.yaml").write_text((NODES / "small.yaml").read_text())
-    code, out, _ = tessera("admit", "-f", "all", "--nodes", "nodes", "-o", "json")
+    code, out, _ = tessera("admit", "-f", "all", "--from", "nodes", "-o", "json")
     assert (code, [one["kind"] for one in json.loads(out)["items"]]) == (0, ["Service", "Pod"])
 
 
@@ -633,7 +633,7 @@ FROM     TO                      PODS  NAMESPACES
 def test_summary_of_what_is_no_pod(tessera, pod):
     """One sentence, exit code 2."""
     Path("pod.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **yaml.load(pod)}))
-    code, out, err = tessera("admit", "-f", "pod.json", "--nodes", NODES / "small.yaml", "-o", "summary")
+    code, out, err = tessera("admit", "-f", "pod.json", "--from", NODES / "small.yaml", "-o", "summary")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("tessera: Pod")
 
@@ -661,9 +661,9 @@ def test_summary(tessera):
         "admit",
         "-f",
         "pods.json",
-        "--nodes",
+        "--from",
         NODES / "small.yaml",
-        "--nodes",
+        "--from",
         "quota.yaml",
         "-o",
         "summary",
@@ -680,7 +680,7 @@ def test_summary(tessera):
 
 
 def test_the_cluster_is_asked(served, command, tmp_path):
-    """Without --nodes: what its nodes offer, whatever their labels count, and its namespaces say; nothing is created."""
+    """Without --from: what its nodes offer, whatever their labels count, and its namespaces say; nothing is created."""
     served.add(
         {
             "kind": "Node",
@@ -728,7 +728,7 @@ def test_the_lease_of_the_cluster(served, command, tmp_path):
         {"kind": "Lease", "metadata": {"name": "tessera-controller", "namespace": "tools"}, "spec": spec}
     )
     assert command(*args)[:2] == (0, "[]\n"), "not where it is looked for"
-    code, out, err = command(*args, "--webhook-namespace", "tools")
+    code, out, err = command(*args, "--tessera-namespace", "tools")
     assert (code, "resourceClaims" in out, "taken to be running" in err) == (0, True, False)
 
 
@@ -761,7 +761,7 @@ def test_the_installed_configuration_decides(served, command):
 
 def test_a_configmap_among_the_files(tessera):
     """Of a cluster in files, its ConfigMap decides; another one does not."""
-    args = ("admit", "-f", PODS / "3g.yaml", "--nodes", NODES / "small.yaml", "--nodes", "c.json")
+    args = ("admit", "-f", PODS / "3g.yaml", "--from", NODES / "small.yaml", "--from", "c.json")
     Path("c.json").write_text(json.dumps(config_map(HALF)))
     code, _, err = tessera(*args)
     assert (code, err.splitlines()[-1]) == (
@@ -789,7 +789,7 @@ BOTH = {
         "conditions": [{"type": "Ready", "status": "True"}],
     },
 }
-FREE = ("--config", "full.yaml", "--nodes", "cluster.json")
+FREE = ("--config", "full.yaml", "--from", "cluster.json")
 
 
 def write_cluster(*pods):

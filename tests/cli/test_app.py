@@ -106,7 +106,7 @@ def test_completion(capsys, shell):
     assert "_TESSERA_COMPLETE" in capsys.readouterr().out
 
 
-_POD = "admit -f examples/pods/3g.yaml --nodes examples/nodes/a100.yaml"
+_POD = "admit -f examples/pods/3g.yaml --from examples/nodes/a100.yaml"
 _LINES = [
     *(f"{_POD} -o {form}" for form in ("explain", "summary", "patch", "yaml", "json")),
     *(f"capacity --from examples/nodes/a100.yaml -o {form}" for form in ("table", "wide", "csv", "name", "json")),

@@ -100,7 +100,7 @@ def shell(tmp_path):
 def test_files_are_completed(shell):
     """Where a file is wanted, the shell offers its own; so it does for arguments that may be one."""
     shell.completed("tessera admit -f examples/po", "examples/pods.yaml ")
-    shell.completed("tessera admit --nodes exam", "examples/")
+    shell.completed("tessera admit --from exam", "examples/")
     shell.completed("tessera config check examples/n", "examples/nodes.yaml ")
     shell.completed("tessera mig validate examples/n", "examples/nodes.yaml ")
     shell.completed("tessera capacity --from examples/p", "examples/pods.yaml ")
@@ -168,7 +168,7 @@ def test_names_that_are_known(answers, words, offered):
         (("mig", "show", "--cluster", "v"), ["v100"]),
         (("mig", "apply", "1g.10gb=1", "sim-0", "p"), ["plain"]),
         (("capacity", "--pods", "-n", "m"), ["ml"]),
-        (("certs", "show", "-n", "d"), ["default"]),
+        (("certs", "show", "--tessera-namespace", "d"), ["default"]),
         (("why", "-n", "ml", "migl"), ["miglayout/", "miglayouts/"]),
         (("why", "miglayout/"), ["miglayout/inference", "miglayout/training"]),
         (("why", "miglayouts.tessera.dev/inf"), ["miglayouts.tessera.dev/inference"]),
@@ -234,9 +234,9 @@ def test_kubectl_finds_it():
 @pytest.mark.parametrize(
     "words",
     [
-        ("admit", "--config"), ("capacity", "--kubeconfig"), ("certs", "export", "-o"), ("dashboard", "--config"),
-        ("demo", "--nodes"), ("device-plugin", "--config"), ("mig", "plan"), ("mig", "plan", "--nodes"),
-        ("mig", "plan", "--from"), ("webhook", "--tls-cert"), ("webhook", "--kubeconfig"),
+        ("admit", "--config"), ("capacity", "--kubeconfig"), ("dashboard", "--config"),
+        ("demo", "--own-nodes"), ("device-plugin", "--config"), ("mig", "plan"), ("mig", "plan", "--from"),
+        ("webhook", "--tls-cert"), ("webhook", "--kubeconfig"),
     ],
 )  # fmt: skip
 def test_the_shell_is_asked_for_files(answers, words):

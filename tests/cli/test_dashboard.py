@@ -220,7 +220,7 @@ def test_the_embedded_cluster(tmp_path, capsys, temporary):
     """`tessera demo --serve` with nodes of one's own: the page, the kubeconfig, and nothing left after ^C."""
     file = tmp_path / "nodes.yaml"
     file.write_text("mine:\n  layout: 1g.10gb=7\n  devices: {simulated: {product: H200-70GB, cards: 1}}\n")
-    with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as (
+    with serving("demo", "--serve", "--port", "0", "--own-nodes", str(file), ready="export KUBECONFIG=") as (
         address,
         lines,
     ):
@@ -235,14 +235,14 @@ def test_the_embedded_cluster(tmp_path, capsys, temporary):
 def test_bad_nodes(command):
     """Every mistake in the file, exit 2."""
     (command.folder / "nodes.yaml").write_text("a: {cpus: 1}\nb: {memory: much}\n")
-    code, _, complaint = command("demo", "--serve", "--nodes", "nodes.yaml")
+    code, _, complaint = command("demo", "--serve", "--own-nodes", "nodes.yaml")
     assert (code, complaint.count("nodes.yaml: ")) == (2, 2)
     (command.folder / "list.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
-    code, _, complaint = command("demo", "--serve", "--nodes", "list.yaml")
+    code, _, complaint = command("demo", "--serve", "--own-nodes", "list.yaml")
     assert (code, complaint.count("\n")) == (2, 1)
     assert complaint.startswith(
         "tessera: list.yaml: this is a List of Kubernetes, and the demo takes nodes such as"
     )
     assert "`tessera dashboard --from`" in complaint
-    code, _, complaint = command("demo", "--nodes", "nodes.yaml")
-    assert (code, "use --nodes only with --serve" in complaint) == (2, True)
+    code, _, complaint = command("demo", "--own-nodes", "nodes.yaml")
+    assert (code, "use --own-nodes only with --serve" in complaint) == (2, True)

@@ -267,9 +267,9 @@ class _Mending:
 
 @pytest.mark.parametrize(
     ("looks", "wait", "failed", "slept"),
-    [(1, None, False, 0), (3, None, True, 0), (3, 60.0, False, 2), (1, 60.0, False, 0), (99, 10.0, True, 5)],
+    [(1, 0.0, False, 0), (3, 0.0, True, 0), (3, 60.0, False, 2), (1, 60.0, False, 0), (99, 10.0, True, 5)],
 )
-def test_wait_polls_until_all_is_well(looks: int, wait: float | None, failed: bool, slept: int):
+def test_wait_polls_until_all_is_well(looks: int, wait: float, failed: bool, slept: int):
     """`--wait` looks again every two seconds until all is well, and at most for so long."""
     cluster = _Mending(looks)
 

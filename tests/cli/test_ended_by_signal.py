@@ -39,7 +39,7 @@ WEBHOOK = Part(
         "--listen=127.0.0.1:0",
         "--metrics-listen={address}",
         "--kubeconfig={config}",
-        "--shutdown-delay=0.2",
+        "--shutdown-delay=0.2s",
     ),
     0,
     probed=True,
@@ -53,12 +53,12 @@ _ON_A_NODE = (
 PLUGIN = Part(("device-plugin", *_ON_A_NODE), 0)
 DRIVER = Part(("dra-driver", *_ON_A_NODE), 0)
 CONTROLLER = Part(
-    ("controller", "--metrics-listen={address}", "--kubeconfig={config}", "--namespace=default"),
+    ("controller", "--metrics-listen={address}", "--kubeconfig={config}", "--tessera-namespace=default"),
     0,
     probed=True,
 )
 DASHBOARD = Part(("dashboard", "--port={port}", "--kubeconfig={config}"), 143, _FOLLOWED)
-DEMO = Part(("demo", "--serve", "--port={port}", "--nodes={nodes}"), 143, _FOLLOWED)
+DEMO = Part(("demo", "--serve", "--port={port}", "--own-nodes={nodes}"), 143, _FOLLOWED)
 NAMES = {
     WEBHOOK: "webhook", CERTIFICATES: "certs run", PLUGIN: "device-plugin", DRIVER: "dra-driver", DASHBOARD: "dashboard",
     DEMO: "demo --serve", CONTROLLER: "controller",

@@ -80,14 +80,14 @@ mig convert 2g.20gb=1
 help version x
 completion tcsh
 admit
-admit -f nosuch.yaml --nodes nodes.yaml
-admit -f text.yaml --nodes nodes.yaml
-admit -f broken.yaml --nodes nodes.yaml
-admit -f pod.yaml --nodes empty.yaml
-admit -f - --nodes -
-admit -f pod.yaml --nodes nodes.yaml --config config.yaml
-admit -f pod.yaml --nodes nodes.yaml -o xml
-admit -f pod.yaml --nodes plain.yaml
+admit -f nosuch.yaml --from nodes.yaml
+admit -f text.yaml --from nodes.yaml
+admit -f broken.yaml --from nodes.yaml
+admit -f pod.yaml --from empty.yaml
+admit -f - --from -
+admit -f pod.yaml --from nodes.yaml --config config.yaml
+admit -f pod.yaml --from nodes.yaml -o xml
+admit -f pod.yaml --from plain.yaml
 capacity --from nosuch.yaml
 capacity --from nodes.yaml gpu-9
 capacity --from nodes.yaml --fail-below 2g.35gb
@@ -105,7 +105,7 @@ mig plan 3g.71gb=3 --product H200 --cards 1
 mig plan 3g.71gb=3
 mig apply 3g.71gb=2
 mig apply 3g.71gb=2 gpu-1
-mig apply 3g.71gb=2 gpu-1 --yes --timeout soon
+mig apply 3g.71gb=2 gpu-1 --yes --timeout 90
 mig products T4
 doctor --check luck
 doctor --check cdi --cdi-dir nosuch

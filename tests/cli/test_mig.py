@@ -102,7 +102,7 @@ def tessera(capsys, monkeypatch, tmp_path):
         (["3g.71gb=2", "--product", "H200"], "", 0, "counts: fits: nvidia.com/mig-3g.71gb ×2\n"),
         (["3g.71gb=2,1g.18gb=1", "--product", "H200"], "", 3, "counts: does not fit: card 0: 3g.71gb ×2 + 1g.18gb need 9 memory slices, an H200 has 8\n"),
         (["-", "--product", "H200"], PARTED, 3, "standard input: all-3g: fits: nvidia.com/mig-3g.71gb ×2\nstandard input: all-4g: does not fit: card 0: 4g.71gb ×2 is more than the 1 an H200 holds\n"),
-        (["-", "--product", "H200", "--config", "all-3g", "--cards", "8"], PARTED, 0, "standard input: all-3g: fits: nvidia.com/mig-3g.71gb ×16\n"),
+        (["-", "--product", "H200", "--mig-config", "all-3g", "--cards", "8"], PARTED, 0, "standard input: all-3g: fits: nvidia.com/mig-3g.71gb ×16\n"),
     ],
 )  # fmt: skip
 def test_validate(tessera, args, stdin, code, out):
@@ -154,13 +154,13 @@ def test_validate_as_json(tessera):
         (["validate"], "kind: Node\nmetadata: 3\n", "tessera: standard input: metadata: expected object, got int\n"),
         (["validate"], "x: 1", "tessera: standard input: x: unknown field; known are version, mig-configs\nstandard input: mig-configs: expected a map of configurations, at least one\n"),
         (["validate", "3g.71gb=1", "--product", "V100"], "", None),
-        (["validate", "--config", "x"], PARTED, 'tessera: no configuration "x"; there are all-3g, all-4g\n'),
+        (["validate", "--mig-config", "x"], PARTED, 'tessera: no configuration "x"; there are all-3g, all-4g\n'),
         (["show", "3g.71gb=1"], "", "tessera: counts: which product are the cards? Say it with --product\n"),
         (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; give their number with --cards N\n"),
         (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts (3g.71gb=1, 3g.71gb=1); convert takes one at a time: give it one of them\n"),
         (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and 1 more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
         (["convert", "--to", "counts"], PARTED, None),
-        (["plan", "1g.18gb=1"], "", "tessera mig plan: no cards given: --product H200 --cards 4, or --nodes FILE (see tessera mig plan --help)\n"),
+        (["plan", "1g.18gb=1"], "", "tessera mig plan: no cards given: --product H200 --cards 4, or --from FILE (see tessera mig plan --help)\n"),
         (["plan", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them\n"),
         (["plan", "-", "--product", "H200"], "1g.18gb: [1, 2]", 'tessera: standard input: "1g.18gb=a list": expected a count from 0 to 9999, such as 1g.18gb=2\n'),
         (["plan", "-", "--product", "H200"], "1g.18gb: '1 2g.35gb=2'", 'tessera: standard input: "1g.18gb=1 2g.35gb=2": expected a count from 0 to 9999, such as 1g.18gb=2\n'),
@@ -168,9 +168,9 @@ def test_validate_as_json(tessera):
         (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products give the number of each: H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: give the number only once\n"),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: skipped: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: skipped: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
+        (["plan", "1g.18gb=1", "--from", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: skipped: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["plan", "1g.18gb=1", "--from", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: skipped: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["plan", "1g.18gb=1", "--from", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
     ],
 )  # fmt: skip
 def test_bad_input(tessera, args, stdin, err):
@@ -200,7 +200,7 @@ def test_convert(tessera):
     code, out, err = tessera("convert", "--to", "counts", stdin=out)
     assert (code, out) == (0, "4g.71gb=1,3g.71gb=1\n")
     assert err == "Warning: positions are left out: counts has none\n"
-    code, out, _ = tessera("convert", "--to", "counts", "--config", "all-4g", stdin=PARTED)
+    code, out, _ = tessera("convert", "--to", "counts", "--mig-config", "all-4g", stdin=PARTED)
     assert (code, out) == (0, "4g.71gb=2\n")
     code, out, _ = tessera("convert", "--to", "counts", stdin=json.dumps(NODES["items"][0]))
     assert (code, out) == (0, "2g.20gb=2,3g.30gb=1\n")
@@ -361,7 +361,7 @@ def test_plan_on_a_mixed_cluster(tessera):
         whole("h200-1", 2),
     ]
     stdin = json.dumps({"kind": "NodeList", "items": nodes})
-    code, out, err = tessera("plan", "3g.71gb=4", "--nodes", "-", "--keep", stdin=stdin)
+    code, out, err = tessera("plan", "3g.71gb=4", "--from", "-", "--keep", stdin=stdin)
     assert code == 0
     assert err.splitlines()[0] == 'node v100-1: skipped: unknown product "Tesla-V100-SXM2-32GB"'
     assert err.splitlines()[1].startswith("node broken: skipped: run.ai/mig.config: ")
@@ -379,7 +379,7 @@ def test_plan_beside_what_is_there(tessera):
         ],
     }  # fmt: skip
     (tessera.folder / "nodes.json").write_text(json.dumps(nodes))
-    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "--keep")
+    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "--keep")
     assert code == 0
     assert out.splitlines() == [
         "all 4 devices fit on 2 of 3 cards; fewer empty cards do not suffice",
@@ -392,7 +392,7 @@ def test_plan_beside_what_is_there(tessera):
         "b     0      H200     7g.141gb ×1                      gpu ×1",
         "b     1      H200     -                                -",
     ]
-    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "--keep", "-o", "runai")
+    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "--keep", "-o", "runai")
     documents = out.split("---\n")
     assert [text.splitlines()[0] for text in documents] == ["# node a", "# node b"]
     layout = mig.read_layout(documents[0], [product_named("H200")])
@@ -407,13 +407,13 @@ def test_plan_beside_what_is_there(tessera):
         "# in all: removed: gpu ×1; added: 1g.18gb ×3, 7g.141gb ×1",
     ]
     assert documents[1].splitlines()[1] == "# removed: gpu ×1; added: 7g.141gb ×1"
-    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "-o", "mig-parted")
+    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "-o", "mig-parted")
     assert list(mig.read(out).configs) == ["b"]  # one node is enough, and the other stays as it is
     assert out.splitlines()[0] == (
         "# node b: removed: gpu ×2; added: 1g.18gb ×7, 7g.141gb ×1 (beside the demand: 1g.18gb ×4)"
     )
     wanted = "1g.18gb=3,7g.141gb=2"
-    code, out, _ = tessera("plan", wanted, "--nodes", "nodes.json", "--keep", "-o", "mig-parted")
+    code, out, _ = tessera("plan", wanted, "--from", "nodes.json", "--keep", "-o", "mig-parted")
     assert list(mig.read(out).configs) == ["a", "b"]
     assert out.splitlines()[:3] == [
         "# node a: removed: nothing; added: 1g.18gb ×3",

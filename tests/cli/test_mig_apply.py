@@ -405,11 +405,11 @@ def test_label_unchecked(apply):
         (["1g.10gb=1", "gpu-0", "--max-unavailable", "0"], 'tessera: --max-unavailable: "0" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
         (["1g.10gb=1", "gpu-0", "--max-unavailable", "101%"], 'tessera: --max-unavailable: "101%" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
         (["1g.10gb=1", "gpu-0", "--max-unavailable", "many%"], 'tessera: --max-unavailable: "many%" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
-        (["1g.10gb=1", "gpu-0", "--config", "other"], 'tessera: no configuration "other"; there are selected\n'),
+        (["1g.10gb=1", "gpu-0", "--mig-config", "other"], 'tessera: no configuration "other"; there are selected\n'),
         (["a b", "gpu-0", "--label"], 'tessera: "a b" cannot be the value of a label; --label takes the name of a configuration\n'),
         (["too-much", "gpu-0", "--label", "--mig-parted", "parted.yaml"], None),
         (["other", "gpu-0", "--label", "--mig-parted", "parted.yaml"], 'tessera: no configuration "other"; there are all-1g, too-much\n'),
-        (["all-1g", "gpu-0", "--mig-parted", "parted.yaml"], "tessera mig apply: use --mig-parted only with --label, and --config only without it (see tessera mig apply --help)\n"),
+        (["all-1g", "gpu-0", "--mig-parted", "parted.yaml"], "tessera mig apply: use --mig-parted only with --label, and --mig-config only without it (see tessera mig apply --help)\n"),
     ],
 )  # fmt: skip
 def test_refused(apply, args, err):

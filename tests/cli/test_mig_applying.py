@@ -254,7 +254,7 @@ def test_a_plan_for_what_was_there(apply):
 @pytest.mark.parametrize(
     ("args", "err"),
     [
-        (["1g.10gb=2", "gpu-0", "--plan", "plan.json"], "tessera mig apply: --plan names nodes and layouts itself: use it without a layout, nodes, -l, --config, --label, --mig-parted, --product and --cards (see tessera mig apply --help)\n"),
+        (["1g.10gb=2", "gpu-0", "--plan", "plan.json"], "tessera mig apply: --plan names nodes and layouts itself: use it without a layout, nodes, -l, --mig-config, --label, --mig-parted, --product and --cards (see tessera mig apply --help)\n"),
         (["--plan", "plan.json"], "tessera: plan.json: no such file or directory\n"),
         ([], "tessera mig apply: no layout given: a file, counts such as 2g.20gb=2, or --plan FILE (see tessera mig apply --help)\n"),
     ],

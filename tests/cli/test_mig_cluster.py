@@ -80,13 +80,13 @@ def test_validate(busy):
         (["show", "--cluster", "-l", "a=b"], "tessera: no node of the cluster has the label nvidia.com/gpu.product\n"),
         (["convert", "--cluster", "--to", "counts"], "tessera: 2 layouts (node gpu-0, node gpu-1); convert takes one at a time: name one node\n"),
         (["validate", "gpu-1"], "tessera mig validate: use -l, --kubeconfig, --context and --as only with --cluster (see tessera mig validate --help)\n"),
-        (["plan", "1g.10gb=1"], "tessera mig plan: use --from, -l, --kubeconfig, --context and --as only with --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "-l", "a=b"], "tessera mig plan: use -l, --kubeconfig, --context and --as only with --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "--defragment", "1g.10gb=1", "-o", "runai"], "tessera mig plan: --defragment takes a cluster's cards, and -o table, json or yaml (see tessera mig plan --help)\n"),
         (["plan", "--defragment", "1g.10gb"], 'tessera: --defragment: "1g.10gb": expected a count from 0 to 999, such as 1g.10gb=2\n'),
-        (["plan", "--from-pending", "--product", "H200", "--max-nodes", "1"], "tessera mig plan: use --max-nodes and --max-cards only with --from-pending or --nodes (see tessera mig plan --help)\n"),
-        (["plan", "--from-pending", "--since", "soon"], "tessera mig plan: Invalid value for '--since': \"soon\" is not a time such as 90s, 5m or 1h30m (see tessera mig plan --help)\n"),
+        (["plan", "--from-pending", "--product", "H200", "--max-nodes", "1"], "tessera mig plan: use --max-nodes and --max-cards only with --from-pending or --from (see tessera mig plan --help)\n"),
+        (["plan", "--from-pending", "--since", "soon"], "tessera mig plan: Invalid value for '--since': \"soon\" is not a duration such as 30s, 5m, 1h30m or 14d (see tessera mig plan --help)\n"),
     ],
 )  # fmt: skip
 def test_bad_input(busy, args, err):

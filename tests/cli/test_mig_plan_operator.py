@@ -264,7 +264,7 @@ def test_nodes_of_unknown_layout_are_one_line(plan):
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 3
     assert err.splitlines()[1].startswith("5 nodes (gpu-0, gpu-1, gpu-2 and 2 more): skipped: ")
-    code, out, err = plan([*objects, node("known")], "--keep", demand=("4g.40gb=1", "--nodes"))
+    code, out, err = plan([*objects, node("known")], "--keep", demand=("4g.40gb=1", "--from"))
     assert code == 3
     assert [line for line in out.splitlines() if line.startswith("gpu-")] == []
     assert err.splitlines()[0].startswith("5 nodes (gpu-0, gpu-1, gpu-2 and 2 more): skipped: ")
@@ -273,24 +273,24 @@ def test_nodes_of_unknown_layout_are_one_line(plan):
 def test_from_scratch_what_is_removed_may_not_be_known(plan):
     """Without --keep such nodes are planned for, which is said; a layout for them is not written."""
     objects = [node("gpu-0", "own", {"1g.10gb": 8, "2g.20gb": 9, "3g.40gb": 6})]
-    _, out, _ = plan(objects, demand=("4g.40gb=1", "--nodes"))
+    _, out, _ = plan(objects, demand=("4g.40gb=1", "--from"))
     told = "no layout is written for node gpu-0: how the cards are cut now is not known"
     assert told in out.splitlines()
     assert "gpu-0  1-7    A100-80GB  -           not known" in out.splitlines()
-    _, out, _ = plan(objects, "-o", "mig-parted", demand=("4g.40gb=1", "--nodes"))
+    _, out, _ = plan(objects, "-o", "mig-parted", demand=("4g.40gb=1", "--from"))
     assert out == "# no layout for node gpu-0: how the cards are cut now is not known\n"
 
 
 def test_from_scratch_other_cards_stay(plan):
     """Without --keep every device may go, but none goes without need."""
-    _, out, _ = plan([node("gpu-0"), node("gpu-1")], demand=("4g.40gb=1", "--nodes"))
+    _, out, _ = plan([node("gpu-0"), node("gpu-1")], demand=("4g.40gb=1", "--from"))
     assert "removed: 1g.10gb ×7; added: 1g.10gb ×3, 4g.40gb ×1" in out.splitlines()
     assert out.splitlines()[-1] == "gpu-1  0-7    A100-80GB  1g.10gb ×7 (stays)               -"
 
 
 def test_what_stays_is_kept_as_a_whole(plan):
     """With --keep no card of mig-manager is cut that has a device."""
-    code, out, _ = plan([node("gpu-0")], "--keep", demand=("4g.40gb=1", "--nodes"))
+    code, out, _ = plan([node("gpu-0")], "--keep", demand=("4g.40gb=1", "--from"))
     assert (code, out.splitlines()[2]) == (3, "not cut: 8 cards, because what is there must stay")
 
 

@@ -213,5 +213,5 @@ async def test_pods_that_are_not_created_without_the_webhook():
     assert found.answer.endswith(f"they cannot be created: {message}; {words}")
     assert f"{words}; pods are created without its decision, or not at all" in found.admission
     assert [one.commands for one in found.remedies] == [
-        ("tessera doctor --check running -n gpu-webhook --name gpu-webhook",)
+        ("tessera doctor --check running --tessera-namespace gpu-webhook --webhook-name gpu-webhook",)
     ]

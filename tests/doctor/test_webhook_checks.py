@@ -157,7 +157,7 @@ def _no_config(objects: Objects) -> None:
 FAULTS: list[tuple[str, Callable[[Objects], None], str, str, str, str]] = [
     ("no configuration", _no_configuration, "installed", "problem", "no pod is changed", "helm install tessera"),
     ("empty configuration", _empty_configuration, "installed", "problem", "has no webhook in it", "helm upgrade"),
-    ("another installation", _elsewhere, "installed", "problem", "leads to Service other/gpu-webhook", "tessera doctor -n other --name gpu-webhook"),
+    ("another installation", _elsewhere, "installed", "problem", "leads to Service other/gpu-webhook", "tessera doctor --tessera-namespace other --webhook-name gpu-webhook"),
     ("scaled to zero", _scaled_to_zero, "running", "problem", "is scaled to 0", "kubectl scale -n gpu-webhook deployment/gpu-webhook --replicas=3"),
     ("crashing", _replicas(0, _CRASHING), "running", "problem", "0 of 3 replicas are ready; pod gpu-webhook-x: CrashLoopBackOff, last exit code 2 (Error)", "kubectl logs -n gpu-webhook gpu-webhook-x --previous"),
     ("one crashing", _replicas(2, _CRASHING), "running", "warning", "2 of 3 replicas are ready", "--previous"),
@@ -279,7 +279,7 @@ async def test_remedy_depends_on_whose_authority_it_is():
     """Self-managed, the webhook rotates; from files, their maker does."""
     ending = authority("soon", NOW + 10 * DAY)
     found = await examined(healthy(ending), now=NOW)
-    assert found.one("trust").commands == ("tessera certs rotate -n gpu-webhook",)
+    assert found.one("trust").commands == ("tessera certs rotate --tessera-namespace gpu-webhook",)
     objects = healthy(ending)
     template = objects[kinds.DEPLOYMENTS][0]["spec"]["template"]["spec"]
     template["containers"] = [{"name": "webhook", "args": ["webhook", "--tls-cert=/etc/tls.crt"]}]

@@ -1,13 +1,15 @@
-"""`tessera version` and `tessera help`."""
+"""`tessera version`, `tessera help` and `tessera options`."""
 
 import click
 
 from tessera import __version__
 from tessera.cli.common import completing
+from tessera.cli.common.help import Command
+from tessera.cli.common.options import ClusterChoice, cluster_options
 from tessera.cli.common.output import Output, output_option
 
 
-@click.command()
+@click.command(cls=Command)
 @output_option("text")
 def version(output: Output) -> None:
     """Print the version of this command, as --version does."""
@@ -15,6 +17,23 @@ def version(output: Output) -> None:
 
 
 @click.command()
+@cluster_options
+def _connect(cluster: ClusterChoice) -> None:
+    """Hold the connection options, so that their help can be printed."""
+
+
+@click.command(cls=Command)
+@click.pass_context
+def options(ctx: click.Context) -> None:
+    """Print the options of every command that asks a cluster: which cluster, and as whom."""
+    formatter = ctx.make_formatter()
+    with formatter.section("Every command that asks a cluster takes these options"):
+        records = (parameter.get_help_record(ctx) for parameter in _connect.params)
+        formatter.write_dl([record for record in records if record])
+    click.echo(formatter.getvalue(), nl=False)
+
+
+@click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=completing.commands)
 @click.pass_context
 def explain(ctx: click.Context, words: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ import click
 
 from tessera.cli.admit_explanation import explain
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, cluster_options, option, policy_options
 from tessera.cli.common.output import Output, Style, echo, output_option, print_document, table, warn
 from tessera.cli.common.reading import warn_of_classes
@@ -131,7 +132,7 @@ def _replacements(pod: Pod, would: Decision) -> Iterator[tuple[str, str]]:
 _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 
 
-@click.command()
+@click.command(cls=Command)
 @option(
     "-f, --filename FILE",
     "Pods or workloads, YAML or JSON; a folder is all such files in it, - is standard input. Repeatable. "
@@ -140,18 +141,18 @@ _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
     multiple=True,
 )
 @option(
-    "--nodes FILE",
+    "--from, --nodes DIR|FILE",
     "The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
     "DeviceClasses, ResourceSlices, the controller's Lease, the webhook's ConfigMap and pods count too. Repeatable.  "
     "[default: the cluster is asked]",
-    "node_files",
+    "sources",
     multiple=True,
 )
 @option(
     "-n, --namespace NAME",
     "The namespace of objects that name none.  [default: that of the context, or default]",
 )
-@policy_options(where="Where the webhook is installed, and the Lease of tessera controller is.")
+@policy_options()
 @output_option(
     "patch",
     "explain",
@@ -162,7 +163,7 @@ _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 @cluster_options
 def command(
     files: tuple[str, ...],
-    node_files: tuple[str, ...],
+    sources: tuple[str, ...],
     namespace: str | None,
     output: Output,
     cluster: ClusterChoice,
@@ -188,22 +189,20 @@ def command(
 
     \b
     tessera admit -f pod.yaml -o explain
-    tessera admit -f manifests/ --nodes nodes.yaml
+    tessera admit -f manifests/ --from nodes.yaml
     tessera admit -o summary
     kubectl get pods -A -o yaml | tessera admit -f - -o summary
     """  # fmt: skip
-    if list(files).count("-") + list(node_files).count("-") > 1:
+    if list(files).count("-") + list(sources).count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")
-    if not files and (output.form != "summary" or node_files):
-        raise click.UsageError(
-            "say with -f which pods; only -o summary counts those of the cluster by itself"
-        )
-    if node_files and cluster != NO_CLUSTER:
-        raise click.UsageError("--nodes reads files: it does not go with --kubeconfig or --context")
+    if not files and (output.form != "summary" or sources):
+        raise click.UsageError("give -f FILE (only -o summary can read the cluster's pods)")
+    if sources and cluster != NO_CLUSTER:
+        raise click.UsageError("--from reads files: it does not go with --kubeconfig, --context or --as")
     counts = output.form == "summary"
     given = [(file, documents_in(file, none_of_a_list=counts)) for file in files_in(files)]
-    if node_files:
-        (offers, at_work, used), space = _offers_in(node_files, decides_by), namespace or "default"
+    if sources:
+        (offers, at_work, used), space = _offers_in(sources, decides_by), namespace or "default"
         unknown = "its Lease is not among the files"
     else:
         offers, at_work, used, context = cluster.run(lambda client: _offers_of(client, decides_by))

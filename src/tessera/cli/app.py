@@ -84,6 +84,7 @@ COMMANDS: Final[Table] = {
     "completion": ("completion:command", "Print the shell completion script for bash, zsh or fish."),
     "version": ("about:version", "Print the version."),
     "help": ("about:explain", "Explain a command."),
+    "options": ("about:options", "Print the options that name a cluster."),
 }
 
 # words that people type instead of a command; near misses such as `aply` need no entry

@@ -3,17 +3,26 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from tessera import __version__
-from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
-from tessera.cli.common.options import ClusterChoice, Listen, cluster_options, log_options, option, together
+from tessera.cli.common.help import Command
+from tessera.cli.common.options import (
+    ClusterChoice,
+    Listen,
+    cluster_options,
+    log_options,
+    option,
+    tessera_namespace_option,
+    together,
+    webhook_configuration_option,
+    webhook_name_option,
+)
 from tessera.cli.common.output import Output, echo, headed, no_headers_option, output_option, print_document
-from tessera.core.errors import TesseraError, of_system
+from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.pem import certificates_in, leads_to
@@ -36,18 +45,14 @@ _HEADING: Final = ("ROLE", "FINGERPRINT", "VALID FROM", "VALID UNTIL", "PUBLISHE
 
 _where_options: Final = together(
     cluster_options,
+    tessera_namespace_option(default="gpu-webhook"),
     option(
-        "-n, --namespace",
-        "The webhook's own namespace.",
-        default="gpu-webhook",
-        shell_complete=completing.namespaces,
+        "--ca-secret NAME",
+        "The Secret with the certificate authority.",
+        default="gpu-webhook-ca",
+        group="Tessera",
     ),
-    option("--ca-secret", "The Secret with the authority.", default="gpu-webhook-ca"),
-    option(
-        "--webhook-configuration",
-        "The MutatingWebhookConfiguration whose caBundle has it.",
-        default="gpu-allocation-webhook",
-    ),
+    webhook_configuration_option(),
 )
 
 
@@ -59,9 +64,9 @@ def command() -> None:
     """
 
 
-@command.command(short_help="Maintain the authority and the caBundle, until stopped.")
+@command.command(cls=Command, short_help="Maintain the authority and the caBundle, until stopped.")
 @option(
-    "--metrics-listen HOST:PORT",
+    "--metrics-listen [HOST]:PORT",
     "The address for /metrics and probes over plain HTTP, or `none`.",
     type=Listen(),
     default=":8080",
@@ -96,13 +101,11 @@ def run(
         log.close()
 
 
-@command.command(short_help="Show the authorities, and which of them the API servers trust.")
+@command.command(cls=Command, short_help="Show the authorities, and which of them the API servers trust.")
 @output_option("table")
 @no_headers_option
-@option(
-    "--deployment",
-    "The webhook's Deployment; it shows whether the certificate comes from files.",
-    default="gpu-webhook",
+@webhook_name_option(
+    "The webhook's Deployment; it shows whether the certificate comes from files.", "deployment"
 )
 @_where_options
 def show(output: Output, no_headers: bool, deployment: str, **where: Any) -> ExitCode:
@@ -122,7 +125,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
     return one["role"], one["sha256"][:16], one["notBefore"], one["notAfter"], published, note
 
 
-@command.command()
+@command.command(cls=Command)
 @_where_options
 def rotate(**where: Any) -> None:
     """Begin a rotation now.
@@ -133,26 +136,13 @@ def rotate(**where: Any) -> None:
     echo([_call(where, _introduce)])
 
 
-@command.command()
-@option(
-    "-o, --output FILE",
-    "The file to write.  [default: standard output]",
-    "file",
-    default="-",
-    show_default=False,
-)
+@command.command(cls=Command)
 @_where_options
-def export(file: str, **where: Any) -> None:
-    """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
+def export(**where: Any) -> None:
+    """Print the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
     _, authorities = _call(where, _authorities)
     bundle = bundle_of(authorities.trusted(time.time(), RotationPolicy()))
-    if file == "-":
-        print_document(bundle.decode(), ends_line=False)
-        return
-    try:
-        Path(file).write_bytes(bundle)
-    except OSError as error:
-        raise TesseraError(f"{file}: {of_system(error)}") from error
+    print_document(bundle.decode(), ends_line=False)
 
 
 def _call(where: dict[str, Any], function: Callable[[KubeStore], Awaitable[T]]) -> T:
@@ -161,7 +151,7 @@ def _call(where: dict[str, Any], function: Callable[[KubeStore], Awaitable[T]]) 
 
 
 def _store(client: Client, where: dict[str, Any]) -> KubeStore:
-    return KubeStore(client, where["namespace"], where["ca_secret"], where["webhook_configuration"])
+    return KubeStore(client, where["tessera_namespace"], where["ca_secret"], where["webhook_configuration"])
 
 
 async def _authorities(store: KubeStore) -> tuple[str, Authorities]:

@@ -6,12 +6,14 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from tessera.cli.common.help import Command
+
 # cobra's directives, which end the answer: nothing special, so that the shell may offer files; and no files
 _FILES: Final = ":0"
 _NO_FILES: Final = ":4"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

@@ -6,6 +6,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.output import echo, print_document, warn
 from tessera.core.errors import InvalidInputs
 from tessera.core.text import number_of
@@ -18,7 +19,7 @@ def command() -> None:
     """Check the configuration file, print an example or its schema."""
 
 
-@command.command(short_help="Check FILE and report every error in it.")
+@command.command(cls=Command, short_help="Check FILE and report every error in it.")
 @click.argument("file", metavar="FILE", shell_complete=completing.files)
 def check(file: str) -> ExitCode:
     """Check FILE (`-` for standard input) and report every error in it."""
@@ -34,19 +35,19 @@ def check(file: str) -> ExitCode:
     return ExitCode.DONE
 
 
-@command.command()
+@command.command(cls=Command)
 def example() -> None:
     """Print a commented example to start from."""
     print_document(config.EXAMPLE, ends_line=False)
 
 
-@command.command()
+@command.command(cls=Command)
 def schema() -> None:
     """Print the JSON Schema of the file, for editors."""
     print_document(json.dumps(config.json_schema(), indent=2))
 
 
-@command.command()
+@command.command(cls=Command)
 def reference() -> None:
     """Print the reference of every field, as Markdown."""
     print_document(config.reference(), ends_line=False)

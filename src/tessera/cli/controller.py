@@ -9,30 +9,28 @@ from typing import Any
 
 import click
 
-from tessera.cli.common import completing
+from tessera.cli.common.help import Command
 from tessera.cli.common.node import ProcessChoice, process_options
-from tessera.cli.common.options import env_option, option
+from tessera.cli.common.options import env_option, option, tessera_namespace_option
 
 
-@click.command()
-@option(
-    "-n, --namespace NAME",
-    "The namespace of its Lease.  [default: the pod's, else gpu-webhook]",
-    shell_complete=completing.namespaces,
-)
+@click.command(cls=Command)
+@tessera_namespace_option("The namespace of its Lease.  [default: the pod's, else gpu-webhook]")
 @option("--layouts", "Keep the layouts of MigLayouts: cordon nodes, change their layouts, uncordon them.")
 @env_option(
-    "--config",
-    "The webhook's configuration, reloaded when it changes. With it the controller evicts pods that wait longer than their patience, when something else is free.",
+    "--config FILE",
+    "Tessera's configuration, reloaded when it changes. With it the controller evicts pods that wait longer than their patience, when something else is free.",
     type=click.Path(dir_okay=False, path_type=Path),
+    group="Tessera",
 )
 @env_option(
     "--service NAME",
     "The webhook's Service: while it has no ready endpoints, no pod is evicted.",
     default="gpu-webhook",
+    group="Tessera",
 )
 @process_options
-def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> None:
+def command(tessera_namespace: str | None, process: ProcessChoice, **choices: Any) -> None:
     """Make the templates of claims; keep layouts; evict pods that wait although something else is free.
 
     The webhook changes nothing but the pod that is being created: this process does the rest. It does what the cluster and its options
@@ -49,7 +47,7 @@ def command(namespace: str | None, process: ProcessChoice, **choices: Any) -> No
 
     Several may run: one leads, by the Lease tessera-controller. While none leads, the webhook leaves requests as they are.
     """
-    process.run(lambda: _serve(process, namespace, **choices))
+    process.run(lambda: _serve(process, tessera_namespace, **choices))
 
 
 async def _serve(process: ProcessChoice, namespace: str | None, **choices: Any) -> None:

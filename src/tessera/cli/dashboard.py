@@ -7,6 +7,7 @@ import click
 
 from tessera.cli.admit_explanation import explainer
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import (
     NO_CLUSTER,
     ClusterChoice,
@@ -33,25 +34,34 @@ from tessera.serving.ending import run_until_signalled
 PORT = 8765  # where nothing usual listens
 
 
-@click.command()
+@click.command(cls=Command)
 @cluster_options
 @env_option(
-    "--port", "The dashboard's port; 0 takes any free one.", type=click.IntRange(0, 65535), default=PORT
+    "--port PORT",
+    "The dashboard's port; 0 takes any free one.",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    group="Serving",
 )
 @env_option(
     "--address ADDRESS",
     "The address to listen on. The dashboard has no password: beyond loopback, put an authenticating proxy in front of it.",
     default="127.0.0.1",
+    group="Serving",
 )
 @env_option(
     "--allow-host NAME",
     "Also answer requests for this name, besides 127.0.0.1 and localhost. Repeatable.",
     "names",
     multiple=True,
+    group="Serving",
 )
 @policy_options(env_option)
 @env_option(
-    "--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.", type=Listen()
+    "--metrics-listen [HOST]:PORT",
+    "Serve only /metrics there: device-seconds by namespace.",
+    type=Listen(),
+    group="Serving",
 )
 @files_option()
 def command(

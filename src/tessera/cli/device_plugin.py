@@ -4,6 +4,7 @@ import logging
 
 import click
 
+from tessera.cli.common.help import Command
 from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, env_option, option
 from tessera.cli.common.output import echo, table
@@ -18,7 +19,7 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
 _log = logging.getLogger("tessera.node")
 
 
-@click.command()
+@click.command(cls=Command)
 @node_options
 @env_option("--no-devices-in-use", "Do not write to the node which devices pods hold.", "hide_in_use")
 @option("--list", "Print the devices and their health, and exit.", "list_only")

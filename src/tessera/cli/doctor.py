@@ -9,7 +9,17 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
-from tessera.cli.common.options import ClusterChoice, Duration, cluster_options, gathered, option
+from tessera.cli.common.help import Command
+from tessera.cli.common.options import (
+    ClusterChoice,
+    Duration,
+    cluster_options,
+    gathered,
+    option,
+    tessera_namespace_option,
+    webhook_configuration_option,
+    webhook_name_option,
+)
 from tessera.cli.common.output import Output, Style, output_option
 from tessera.core.errors import InvalidInput, of_system
 from tessera.core.text import number_of
@@ -37,27 +47,34 @@ _NOT_CHECKED: Final = (Severity.UNSEEN, Severity.NOT_APPLICABLE)
 _name_options: Final = gathered(
     "names",
     Names,
+    tessera_namespace_option(name="namespace", default="gpu-webhook"),
+    webhook_name_option("The webhook's Deployment and Service.", "webhook"),
+    webhook_configuration_option(name="configuration"),
     option(
-        "-n, --namespace",
-        "Where Tessera is installed.",
-        default="gpu-webhook",
+        "--try-namespace NAME",
+        "Where a GPU pod is tried, with a dry run.",
+        default="default",
         shell_complete=completing.namespaces,
+        group="Checks",
     ),
-    option("--name", "The webhook's Deployment and Service.", "webhook", default="gpu-webhook"),
-    option("--configuration", "The MutatingWebhookConfiguration.", default="gpu-allocation-webhook"),
-    option("--try-namespace", "Where a GPU pod is tried, with a dry run.", default="default"),
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @cluster_options
 @_name_options
-@option("--cdi-dir DIR", "On a node: also check the CDI specs there, such as /var/run/cdi.", type=_FOLDER)
+@option(
+    "--cdi-dir DIR",
+    "On a node: also check the CDI specs there, such as /var/run/cdi.",
+    type=_FOLDER,
+    group="Node",
+)
 @option(
     "--state-dir DIR",
     "On a node: where its device plugin keeps its state.",
     type=_FOLDER,
     default=Path("/var/lib/tessera"),
+    group="Node",
 )
 @option(
     "--check NAME",
@@ -65,9 +82,15 @@ _name_options: Final = gathered(
     "only",
     multiple=True,
     shell_complete=completing.names(lambda: [*_CHECKS, *_BEFORE_UNINSTALL]),
+    group="Checks",
 )
-@option("--before-uninstall", "Check instead what an uninstall would hang on, and what it would leave.")
-@option("--wait TIME", "Check again until all is well, for so long at most, such as 2m.", type=Duration())
+@option(
+    "--before-uninstall",
+    "Check instead what an uninstall would hang on, and what it would leave.",
+    group="Checks",
+)
+@option("--wait", "Check again every two seconds until all is well.", group="Checks")
+@option("--timeout", "With --wait: for how long at most.", type=Duration(), default="5m", group="Checks")
 @output_option("text")
 def command(
     cluster: ClusterChoice,
@@ -76,7 +99,8 @@ def command(
     state_dir: Path,
     only: tuple[str, ...],
     before_uninstall: bool,
-    wait: float | None,
+    wait: bool,
+    timeout: float,
     output: Output,
 ) -> ExitCode:
     """Check a cluster and say what is wrong and what to type, in the order that matters.
@@ -86,9 +110,9 @@ def command(
     Exit code 3: something does not work. Exit code 1: nothing is known to be wrong, and not every check could run.
 
     \b
-    tessera doctor -n gpu-webhook
-    tessera doctor --wait 2m    # after an install, until all is well
-    tessera doctor --before-uninstall --wait 5m    # until no pod holds a device of the DRA driver
+    tessera doctor --tessera-namespace gpu-webhook
+    tessera doctor --wait    # after an install, until all is well
+    tessera doctor --before-uninstall --wait    # until no pod holds a device of the DRA driver
     tessera doctor -o jsonpath='{range ..findings[?(@.severity=="problem")]}{.text}{"\\n"}{end}'
     """  # fmt: skip
     known = _BEFORE_UNINSTALL if before_uninstall else _CHECKS
@@ -102,7 +126,7 @@ def command(
     if set(only) == {"cdi"}:  # a node's files need no cluster
         results = judge(Observations(names))
     else:
-        results = cluster.run(lambda client: _poll(client, names, judge, wait))
+        results = cluster.run(lambda client: _poll(client, names, judge, timeout if wait else 0.0))
     output.show(lambda: [_document(result) for result in results], lambda style: _lines(results, style))
     return exit_code(results)
 
@@ -119,11 +143,11 @@ async def _poll(
     client: Client,
     names: Names,
     judge: Callable[[Observations], list[CheckResult]],
-    wait: float | None,
+    wait: float,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[CheckResult]:
     """Poll once; or, where there is time to wait, until all is well."""
-    end = clock.now() + (wait or 0.0)
+    end = clock.now() + wait
     while True:
         late = clock.now() + _AGAIN > end
         try:

@@ -4,6 +4,7 @@ import logging
 
 import click
 
+from tessera.cli.common.help import Command
 from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.options import env_option, option
 from tessera.cli.common.output import echo, table
@@ -14,12 +15,13 @@ from tessera.node.metrics import DraMetrics
 from tessera.protocol.configuration.devices import DeviceConfiguration
 
 
-@click.command()
+@click.command(cls=Command)
 @node_options
-@env_option(  # one of the node's settings
+@env_option(
     "--pod NAMESPACE/NAME",
     "The driver's own pod: once the kubelet lists it, it knows what its pods hold.",
     default="",
+    group="Node",
 )
 @option("--list", "Print the devices as they would be offered, and exit.", "list_only")
 def command(node: NodeChoice, list_only: bool) -> None:

@@ -6,74 +6,106 @@ from typing import Any
 import click
 
 from tessera.cli.common.exit_codes import ExitCode
-from tessera.cli.common.options import Listen, Seconds, env_option, log_options
+from tessera.cli.common.help import CONNECTION, Command
+from tessera.cli.common.options import (
+    Duration,
+    Listen,
+    env_option,
+    log_options,
+    tessera_namespace_option,
+    webhook_configuration_option,
+)
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command()
-@env_option("--listen HOST:PORT", "The address for HTTPS.", type=Listen(), default=":8443")
+@click.command(cls=Command)
+@env_option("--listen [HOST]:PORT", "The address for HTTPS.", type=Listen(), default=":8443", group="Serving")
 @env_option(
-    "--metrics-listen HOST:PORT",
+    "--metrics-listen [HOST]:PORT",
     "The address for /metrics and probes over plain HTTP; `none` serves them over HTTPS.",
     type=Listen(),
     default=":8080",
+    group="Serving",
 )
-@env_option("--config", "Tessera's configuration, reloaded when it changes.", type=_FILE)
 @env_option(
-    "--nodes",
-    "Nodes (and namespaces) from files in place of a cluster, reloaded when they change. Repeatable.",
+    "--config FILE", "Tessera's configuration, reloaded when it changes.", type=_FILE, group="Tessera"
+)
+@env_option(
+    "--from FILE",
+    "Nodes and namespaces saved with kubectl, instead of a cluster; reloaded when they change. Repeatable.",
+    "nodes",
     type=_FILE,
     multiple=True,
 )
 @env_option(
-    "--tls-cert",
+    "--tls-cert FILE",
     "Certificate chain in PEM, reloaded when it changes. Without it, the webhook makes and publishes its own.",
     type=_FILE,
+    group="Certificates",
 )
-@env_option("--tls-key", "The certificate's private key in PEM.", type=_FILE)
+@env_option("--tls-key FILE", "The certificate's private key in PEM.", type=_FILE, group="Certificates")
 @env_option(
-    "--client-ca",
+    "--client-ca FILE",
     "Authorities in PEM: clients of the HTTPS port must show a certificate from one of them. Read at the start.",
     type=_FILE,
+    group="Certificates",
 )
 @env_option(
-    "--kubeconfig FILE", "The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]"
+    "--kubeconfig FILE",
+    "The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
+    group=CONNECTION,
 )
-@env_option("--context NAME", "The kubeconfig's context.  [default: the current one]")
-@env_option("-n, --namespace NAME", "The webhook's own namespace.  [default: the context's or the pod's]")
-@env_option("--service NAME", "The Service that the certificate is for.", default="gpu-webhook")
+@env_option("--context NAME", "The kubeconfig's context.  [default: the current one]", group=CONNECTION)
+@tessera_namespace_option(
+    "The webhook's own namespace.  [default: the context's or the pod's]", "namespace", env_option
+)
 @env_option(
-    "--dns-name NAME", "One more name that the certificate is for. Repeatable.", "dns_names", multiple=True
+    "--service NAME",
+    "The webhook's Service: the certificate is for it.",
+    default="gpu-webhook",
+    group="Tessera",
 )
-@env_option("--ca-secret NAME", "The Secret with the certificate authority.", default="gpu-webhook-ca")
 @env_option(
-    "--webhook-configuration NAME",
-    "The MutatingWebhookConfiguration whose caBundle the webhook maintains.",
-    default="gpu-allocation-webhook",
+    "--dns-name NAME",
+    "One more name that the certificate is for. Repeatable.",
+    "dns_names",
+    multiple=True,
+    group="Certificates",
 )
+@env_option(
+    "--ca-secret NAME",
+    "The Secret with the certificate authority.",
+    default="gpu-webhook-ca",
+    group="Tessera",
+)
+@webhook_configuration_option(env_option)
 @env_option(
     "--read-only-certificates",
     "Read that Secret and that caBundle, and change neither: `tessera certs run` maintains them.",
+    group="Certificates",
 )
 @log_options()
 @env_option(
-    "--shutdown-delay SECONDS",
+    "--shutdown-delay",
     "From the signal to stop (and not ready) until it accepts no more connections.",
-    type=Seconds(),
-    default=5.0,
+    type=Duration(may_be_zero=True),
+    default="5s",
+    group="Ending",
 )
 @env_option(
-    "--drain-timeout SECONDS",
+    "--drain-timeout",
     "After that, how long open requests may take.",
-    type=Seconds(),
-    default=20.0,
+    type=Duration(may_be_zero=True),
+    default="20s",
+    group="Ending",
 )
 @env_option(
     "--max-connections N",
     "Beyond this, the longest idle connection is closed.",
     type=click.IntRange(1),
     default=1024,
+    group="Serving",
 )
 def command(log_format: str, log_level: str, max_connections: int, **rest: Any) -> ExitCode:
     """Serve admission reviews over HTTPS.

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from tessera.cli.common import completing
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import ClusterChoice, cluster_options, option, policy_options
 from tessera.cli.common.output import Output, Style, block, headed, output_option, table
 from tessera.core.text import age, counts_in_words, first_of, number_of
@@ -37,7 +38,7 @@ _STATE_MARKS: Final = {"Failed": "✗", "Invalid": "✗"}
 _DEMAND: Final = ("devices", "waiting", "fell back", "rejected", "in use", "idle", "forecast")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("target", metavar="POD|KIND/NAME", shell_complete=completing.targets)
 @option(
     "-n, --namespace NAME",

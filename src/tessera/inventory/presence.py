@@ -62,7 +62,7 @@ def webhook_of(found: Workload) -> Presence:
     if found.status.ready_replicas:
         return Presence(part)
     why = f"no replica of Deployment {name} is ready" if found.wanted else f"Deployment {name} is scaled to 0"
-    command = f"tessera doctor --check running -n {found.metadata.namespace} --name {found.metadata.name}"
+    command = f"tessera doctor --check running --tessera-namespace {found.metadata.namespace} --webhook-name {found.metadata.name}"
     return Presence(part, why, unavailable_since(found), "the webhook runs again", command)
 
 

@@ -1,6 +1,6 @@
 """Objects in files, as `kubectl get -o yaml` or `-o json` writes them, in place of an API server.
 
-Everything that reads such files reads them here: the webhook's `--nodes`, `tessera admit`, the inventory.
+Everything that reads such files reads them here: the webhook's `--from`, `tessera admit`, the inventory.
 """
 
 import os

@@ -214,7 +214,7 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
     text = "1 once all objects are listed."
     yield gauge("gpu_webhook_node_view_complete", text, int(view.missing() is None))
     if isinstance(view, FileView):
-        text = "Files of --nodes that were refused."
+        text = "Files of --from that were refused."
         yield counter("gpu_webhook_node_view_file_errors_total", text, view.failures)
         return
     text = "DeviceClasses whose CEL cannot be evaluated for some device. The device counts as selected."

@@ -111,7 +111,8 @@ def test_from_annotation_to_resources():
 def test_select():
     """A document with several configurations must be told which, unless one is `selected`."""
     with pytest.raises(
-        InvalidInput, match=r"^2 configurations, choose one \(--config NAME\): all-disabled, all-balanced$"
+        InvalidInput,
+        match=r"^2 configurations, choose one \(--mig-config NAME\): all-disabled, all-balanced$",
     ):
         read(PARTED).select()
     with pytest.raises(InvalidInput, match=r'^no configuration "x"; there are all-disabled, all-balanced$'):

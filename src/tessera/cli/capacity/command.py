@@ -15,6 +15,7 @@ import click
 from tessera.cli.capacity.forms import AMOUNTS, FIELDS, Row, document, draw, drawn, in_order_of, tables
 from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import NO_CLUSTER, ClusterChoice, cluster_options, option, selector_option
 from tessera.cli.common.output import (
     Output,
@@ -156,7 +157,7 @@ class ChangedLines(Lines):
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
 @option(
     "--resource NAME",
@@ -164,22 +165,30 @@ _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own 
     "resources",
     multiple=True,
     shell_complete=completing.resources,
+    group="What to show",
 )
-@option("--all", "All resources: cpu, memory, pods and whatever else nodes have.", "everything")
-@selector_option("Only nodes with such labels: pool=a,zone in (x,y),!old.")
-@option("--pods", "Also the pods that hold these resources or wait for them.")
+@option(
+    "--all",
+    "All resources: cpu, memory, pods and whatever else nodes have.",
+    "everything",
+    group="What to show",
+)
+@selector_option("Only nodes with such labels: pool=a,zone in (x,y),!old.", group="What to show")
+@option("--pods", "Also the pods that hold these resources or wait for them.", group="What to show")
 @option(
     "--by",
     "By node: what each has. By namespace: what its pods ask for, hold and wait for now.",
     type=click.Choice(["node", "namespace"]),
     default="node",
+    group="What to show",
 )
 @option(
     "-n, --namespace NAME",
     "With --pods: only those of this namespace; all are counted.",
     shell_complete=completing.namespaces,
+    group="What to show",
 )
-@option("-A, --all-namespaces", "With --pods: those of all namespaces, as without -n.")
+@option("-A, --all-namespaces", "With --pods: those of all namespaces, as without -n.", group="What to show")
 @files_option()
 @mig_parted_option("With -o wide, json or yaml: ")
 @option(
@@ -188,12 +197,14 @@ _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own 
     "thresholds",
     multiple=True,
     shell_complete=completing.resources,
+    group="Output",
 )
-@option("-w, --watch", "Keep running, and show what changes.")
+@option("-w, --watch", "Keep running, and show what changes.", group="Output")
 @option(
     "--sort-by FIELD",
     f"Order nodes and pods by one of {', '.join(FIELDS)}; the largest amounts come first.",
     type=click.Choice(list(FIELDS)),
+    group="Output",
 )
 @no_headers_option
 @output_option("table", "wide", "csv", "name")

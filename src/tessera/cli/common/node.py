@@ -71,7 +71,12 @@ class ProcessChoice:
 process_options: Final = gathered(
     "process",
     ProcessChoice,
-    env_option("--metrics-listen [HOST]:PORT", "Serve /metrics, /livez and /readyz there.", type=Listen()),
+    env_option(
+        "--metrics-listen [HOST]:PORT",
+        "Serve /metrics, /livez and /readyz there.",
+        type=Listen(),
+        group="Serving",
+    ),
     cluster_options,
     log_options(),
 )
@@ -106,7 +111,7 @@ class NodeChoice:
 
 
 def _folder(name: str, default: str, text: str) -> Callable[[Any], Any]:
-    return env_option(f"--{name} DIR", text, type=_PATH, default=Path(default))
+    return env_option(f"--{name} DIR", text, type=_PATH, default=Path(default), group="Node")
 
 
 _settings_options: Final = gathered(
@@ -118,6 +123,7 @@ _settings_options: Final = gathered(
         "node",
         envvar=["TESSERA_NODE_NAME", "NODE_NAME"],
         callback=lambda _ctx, _param, name: name or socket.gethostname(),
+        group="Node",
     ),
     _folder("kubelet-dir", "/var/lib/kubelet", "The kubelet's folder."),
     _folder("cdi-dir", "/var/run/cdi", "The folder for CDI specs."),
@@ -132,6 +138,7 @@ _settings_options: Final = gathered(
         "Read the MIG layout from this file, not from the node's annotation.",
         "layout_file",
         type=_PATH,
+        group="Node",
     ),
 )
 node_options: Final = gathered(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.help import CONNECTION, GroupedOption
 from tessera.core.errors import InvalidInputs
 from tessera.core.text import quoted
 
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
-_PARTS: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhd])*(?:\d+(?:\.\d+)?)?", re.ASCII)  # without a unit: seconds
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_PARTS: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 # ten years: more than anybody waits, and a time that dates can be counted back by
 _LONGEST: Final = 3650 * 86400.0
 
@@ -37,11 +38,12 @@ _LONGEST: Final = 3650 * 86400.0
 def option(declaration: str, text: str, name: str = "", **settings: Any) -> Callable[[F], F]:
     """An option such as `-n, --namespace NAME`; `name` is its parameter, where that is another.
 
-    Without a value, a type and a default it is a flag. The shell completes a FILE. Help shows the default.
+    Without a value, a type and a default it is a flag. The shell completes a FILE. Help shows the default, and lists
+    options of one `group` together.
     """
     *short, last = declaration.split(", ")
     long, _, metavar = last.partition(" ")
-    settings = {"show_default": True, **settings}
+    settings = {"show_default": True, "cls": GroupedOption, **settings}
     if metavar:
         settings["metavar"] = metavar
     elif not settings.keys() & {"type", "default"}:
@@ -52,8 +54,8 @@ def option(declaration: str, text: str, name: str = "", **settings: Any) -> Call
 
 
 def env_option(declaration: str, text: str, name: str = "", **settings: Any) -> Callable[[F], F]:
-    """An option that the environment may give too: `--tls-cert` as `TESSERA_TLS_CERT`."""
-    long = declaration.rpartition("--")[2].partition(" ")[0]
+    """An option that the environment may give too: `--tls-cert` as `TESSERA_TLS_CERT`, `--tessera-namespace` as `TESSERA_NAMESPACE`."""
+    long = declaration.rpartition("--")[2].partition(" ")[0].removeprefix("tessera-")
     variable = "TESSERA_" + long.replace("-", "_").upper()
     return option(declaration, text, name, **{"envvar": variable, "show_envvar": True, **settings})
 
@@ -89,42 +91,64 @@ def log_options(declare: Callable[..., Callable[[Any], Any]] = env_option) -> Ca
     forms = click.Choice(["auto", "json", "text"])
     levels = click.Choice(["debug", "info", "warning", "error"])
     return together(
-        declare("--log-format", "`auto`: text on a terminal, JSON elsewhere.", type=forms, default="auto"),
-        declare("--log-level", "The lowest level that is logged.", type=levels, default="info"),
+        declare(
+            "--log-format",
+            "`auto`: text on a terminal, JSON elsewhere.",
+            type=forms,
+            default="auto",
+            group="Logs",
+        ),
+        declare("--log-level", "The lowest level that is logged.", type=levels, default="info", group="Logs"),
     )
 
 
-def selector_option(text: str) -> Callable[[F], F]:
+def selector_option(text: str, **settings: Any) -> Callable[[F], F]:
     """`-l`, a selector of nodes; its text is empty where all are meant."""
-    return option("-l, --selector SELECTOR", text, default="", show_default=False)
+    return option("-l, --selector SELECTOR", text, default="", show_default=False, **settings)
+
+
+def tessera_namespace_option(
+    text: str = "Where Tessera is installed.",
+    name: str = "",
+    declare: "Callable[..., Callable[[Any], Any]]" = option,
+    **settings: Any,
+) -> Callable[[Any], Any]:
+    """`--tessera-namespace`, which is never the namespace of the objects that a command works on."""
+    settings = {"shell_complete": completing.namespaces, "group": "Tessera", **settings}
+    return declare("--tessera-namespace NAME", text, name, **settings)
+
+
+def webhook_name_option(
+    text: str, name: str = "", declare: "Callable[..., Callable[[Any], Any]]" = option
+) -> Callable[[Any], Any]:
+    """`--webhook-name`, the webhook's Deployment."""
+    return declare("--webhook-name NAME", text, name, default="gpu-webhook", group="Tessera")
+
+
+def webhook_configuration_option(
+    declare: "Callable[..., Callable[[Any], Any]]" = option, name: str = ""
+) -> Callable[[Any], Any]:
+    """`--webhook-configuration`, the object by which API servers find the webhook."""
+    text = "The MutatingWebhookConfiguration, which has the authority in its caBundle."
+    default = "gpu-allocation-webhook"
+    return declare("--webhook-configuration NAME", text, name, default=default, group="Tessera")
 
 
 class Duration(click.ParamType[float]):
-    """A time such as `5m`, in seconds; more than none."""
+    """A duration such as `5m`, in seconds. It must not be zero, unless `may_be_zero`."""
 
     name = "duration"
 
+    def __init__(self, *, may_be_zero: bool = False) -> None:
+        self._may_be_zero = may_be_zero
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = value.strip()
-        parts = _PART.findall(text) if _PARTS.fullmatch(text) else []
+        parts = _PART.findall(value) if _PARTS.fullmatch(value) else []
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-        if seconds <= 0:
-            self.fail(f"{quoted(text)} is not a time such as 90s, 5m or 1h30m", param, ctx)
+        if not parts or (seconds == 0 and not self._may_be_zero):
+            self.fail(f"{quoted(value)} is not a duration such as 30s, 5m, 1h30m or 14d", param, ctx)
         if seconds > _LONGEST:
-            self.fail(f"{quoted(text)} is more than 3650d", param, ctx)
-        return seconds
-
-
-class Seconds(click.FloatRange):
-    """A number of seconds, also 0."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds: float = super().convert(value, param, ctx)
-        if not seconds <= _LONGEST:  # nor `nan`
-            self.fail(f"{value} is not in the range 0<=x<={_LONGEST:.0f}.", param, ctx)
+            self.fail(f"{quoted(value)} is more than 3650d", param, ctx)
         return seconds
 
 
@@ -206,18 +230,26 @@ cluster_options: Final = gathered(
     option(
         "--kubeconfig FILE",
         "The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
+        group=CONNECTION,
     ),
     option(
         "--context NAME",
         "The kubeconfig's context.  [default: the current one]",
         shell_complete=completing.contexts,
+        group=CONNECTION,
     ),
-    option("--as USER", "Act as this user, as kubectl does (impersonation).", "user"),
-    option("--as-group GROUP", "With --as: a group of the user. Repeatable.", "groups", multiple=True),
+    option("--as USER", "Act as this user, as kubectl does (impersonation).", "user", group=CONNECTION),
+    option(
+        "--as-group GROUP",
+        "With --as: a group of the user. Repeatable.",
+        "groups",
+        multiple=True,
+        group=CONNECTION,
+    ),
 )
 
 
-def _source(config_file: str | None, webhook_namespace: str, webhook_name: str) -> "PolicySource":
+def _source(config_file: str | None, tessera_namespace: str, webhook_name: str) -> "PolicySource":
     from tessera.kube.object_files import called
     from tessera.kube.view.policy import PolicySource, UsedPolicy
     from tessera.protocol.configuration import webhook as configuration
@@ -225,19 +257,17 @@ def _source(config_file: str | None, webhook_namespace: str, webhook_name: str) 
     given = None
     if config_file:
         given = UsedPolicy(read_parsed(config_file, configuration.parse).policy, called(config_file))
-    return PolicySource(webhook_namespace, webhook_name, given)
+    return PolicySource(tessera_namespace, webhook_name, given)
 
 
-def policy_options(
-    declare: Callable[..., Callable[[Any], Any]] = option, where: str = "Where the webhook is installed."
-) -> Callable[[Any], Any]:
+def policy_options(declare: Callable[..., Callable[[Any], Any]] = option) -> Callable[[Any], Any]:
     """Give a command `--config` and what names the installed webhook; it gets a `PolicySource` as `decides_by`."""
     file = "Decide with this configuration.  [default: the one that the webhook is installed with]"
-    name = "The webhook's Deployment, or its ConfigMap."
+    name = "The webhook's Deployment. Without the right to read it: its ConfigMap."
     return gathered(
         "decides_by",
         _source,
-        declare("--config FILE", file, "config_file"),
-        declare("--webhook-namespace", where, default="gpu-webhook"),
-        declare("--webhook-name", name, default="gpu-webhook"),
+        declare("--config FILE", file, "config_file", group="Tessera"),
+        tessera_namespace_option(declare=declare, default="gpu-webhook"),
+        webhook_name_option(name, declare=declare),
     )

@@ -226,11 +226,14 @@ class _Form(click.ParamType[Output]):
         return [CompletionItem(n) for n in (*self.names, _JSONPATH) if n.startswith(incomplete)]
 
 
+OUTPUT: Final = "Output"  # the heading of these options in help
+
+
 def output_option(*drawn: str, default: str | None = None, text: str = "") -> Callable[[F], F]:
     """Give a command `-o`: the forms that it draws itself, then those of every document; it gets an `Output`."""
     names = (*drawn, *_DOCUMENTS)
     text = text or "The output format; jsonpath={…} takes kubectl's templates."
-    return option("-o, --output", text, type=_Form(names), default=default or names[0])
+    return option("-o, --output", text, type=_Form(names), default=default or names[0], group=OUTPUT)
 
 
-no_headers_option: Final = option("--no-headers", "Print tables without headings.")
+no_headers_option: Final = option("--no-headers", "Print tables without headings.", group=OUTPUT)

@@ -21,20 +21,21 @@ _WORTH_SHOWING: Final = 2000  # objects; fewer are there in an instant
 _STEP: Final = 100  # objects between two drawings of the bar
 
 
-def files_option(when: str = "") -> Callable[[F], F]:
+def files_option(when: str = "", group: str = "Options") -> Callable[[F], F]:
     """Give a command `--from`; it gets `sources`, for `read_inventory`. `when`: the options that it goes with."""
     what = f"{when}{'nodes' if when else 'Nodes'} and pods saved with kubectl, instead of a cluster; "
     more = "- is standard input. DeviceClasses, ResourceSlices and ResourceClaims count too. Repeatable."
-    return option("--from DIR|FILE", what + more, "sources", multiple=True)
+    return option("--from DIR|FILE", what + more, "sources", multiple=True, group=group)
 
 
-def mig_parted_option(when: str = "") -> Callable[[F], F]:
+def mig_parted_option(when: str = "", group: str = "Options") -> Callable[[F], F]:
     """Give a command `--mig-parted`; it gets `mig_manager`, for its inventory. `when`: the options that it goes with."""
     what = f"{when}{'the' if when else 'The'} file that mig-manager reads"
     return option(
         "--mig-parted FILE",
         f"{what}, instead of its ConfigMap: the nodes' label nvidia.com/mig.config names a configuration in it.",
         "mig_manager",
+        group=group,
         callback=lambda _ctx, _param, value: _mig_parted(value) if value else None,
     )
 

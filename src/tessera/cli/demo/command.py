@@ -7,6 +7,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import option, read_parsed
 from tessera.cli.common.output import echo
 from tessera.cli.dashboard import PORT
@@ -31,7 +32,7 @@ def _stories() -> "tuple[Story, ...]":
     return tuple(STORIES)
 
 
-@click.command()
+@click.command(cls=Command)
 @option(
     "--story NAME",
     "Play only this story. Repeatable.",
@@ -44,12 +45,12 @@ def _stories() -> "tuple[Story, ...]":
 @option("--fast", "Do not pause for the reader.")
 @option("--serve", "Show the cluster on the dashboard, and keep it running until ^C.")
 @option(
-    "--port",
+    "--port PORT",
     "The dashboard's port on 127.0.0.1; 0 takes any free port.",
     type=click.IntRange(0, 65535),
     default=PORT,
 )
-@option("--nodes FILE", "With --serve: your own nodes, and no stories unless named.", "nodes_file")
+@option("--own-nodes FILE", "With --serve: your own nodes, and no stories unless named.", "nodes_file")
 def command(
     names: tuple[str, ...],
     list_only: bool,
@@ -76,7 +77,7 @@ def command(
     if pause and not sys.stdin.isatty():
         raise click.UsageError("--pause waits for Enter, but there is no terminal")
     if nodes_file and not serve:
-        raise click.UsageError("use --nodes only with --serve: stories have their own nodes")
+        raise click.UsageError("use --own-nodes only with --serve: stories have their own nodes")
     from tessera.cli.demo.playing import Pauses, play_demo, serve_demo
     from tessera.simulation.node_descriptions import parse
 

@@ -6,10 +6,11 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import ClusterChoice, Duration, cluster_options, option, selector_option
 from tessera.cli.common.output import warn
 from tessera.cli.mig.applying import ApplyOptions, apply_changes, apply_plan
-from tessera.cli.mig.sources import cards_option, product_option, read_text
+from tessera.cli.mig.sources import cards_option, mig_config_option, product_option, read_text
 from tessera.core.kubernetes.scheduling import LabelSelector
 from tessera.core.mig.geometry import Product
 from tessera.kube.object_files import naming
@@ -22,7 +23,7 @@ from tessera.rollout.rollout import Cordon, MaxUnavailable
 _DRY_RUNS: Final = ("none", "client", "server")
 
 
-class _BareDryRun(click.Command):
+class _BareDryRun(Command):
     """A command whose `--dry-run` alone means `--dry-run=client`, as with kubectl: the next word is a node, not its value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -38,46 +39,62 @@ class _BareDryRun(click.Command):
     "layout", metavar="[FILE|COUNTS|NAME]", required=False, shell_complete=completing.counts_or_files
 )
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
-@selector_option("Choose nodes by their labels, instead of by name.")
+@selector_option("Choose nodes by their labels, instead of by name.", group="Nodes")
 @option(
     "--plan FILE",
     "Apply a plan that `tessera mig plan -o json` (or yaml) printed to the nodes that it names; - is standard input.",
+    group="Layout",
 )
-@option("--config NAME", "The configuration to use, if the file has several.")
+@mig_config_option("The configuration to use, if the file has several.")
 @option(
     "--label",
     f"Write the label {mig.PARTED_CONFIG}, for NVIDIA's MIG manager: the argument names one of its configurations.",
+    group="Layout",
 )
 @option(
     "--mig-parted FILE",
     "With --label: the MIG manager's configuration file, to check that the layout fits, instead of its ConfigMap.",
     "parted",
+    group="Layout",
 )
-@product_option("The cards' product, if the nodes' labels do not name it.")
-@cards_option("How many cards a node has, if its labels do not say so.")
+@product_option("The cards' product, if the nodes' labels do not name it.", group="Layout")
+@cards_option("How many cards a node has, if its labels do not say so.", group="Layout")
 @option(
     "--dry-run",
     "Only show what would change: `client`, or without a value; `server` also asks the API server whether it would take it.",
     type=click.Choice(_DRY_RUNS),
     default="none",
+    group="Rollout",
 )
-@option("-y, --yes", "Do not ask for confirmation.")
-@option("--max-unavailable N|N%", "How many nodes to change at a time.", default="1")
-@option("--timeout", "How long a node may take to show its new layout.", type=Duration(), default="5m")
-@option("--wait/--no-wait", "Wait until the nodes show their new layout.", default=True)
+@option("-y, --yes", "Do not ask for confirmation.", group="Rollout")
+@option("--max-unavailable N|N%", "How many nodes to change at a time.", default="1", group="Rollout")
+@option(
+    "--timeout",
+    "How long a node may take to show its new layout.",
+    type=Duration(),
+    default="5m",
+    group="Rollout",
+)
+@option("--wait/--no-wait", "Wait until the nodes show their new layout.", default=True, group="Rollout")
 @option(
     "--when-in-use",
     "While pods hold devices that would go: `refuse` to change the node, or `wait` for the pods.",
     type=click.Choice([one.value for one in WhenInUse]),
     show_default="refuse where NVIDIA's MIG manager cuts, else wait",
+    group="Rollout",
 )
-@option("--cordon", "Cordon each node while it changes, and wait for pods that hold devices which would go.")
-@option("--drain", "The same, and evict these pods; PodDisruptionBudgets are respected.")
+@option(
+    "--cordon",
+    "Cordon each node while it changes, and wait for pods that hold devices which would go.",
+    group="Rollout",
+)
+@option("--drain", "The same, and evict these pods; PodDisruptionBudgets are respected.", group="Rollout")
 @option(
     "--drain-timeout",
     "With --cordon or --drain: how long the pods may take to let go.",
     type=Duration(),
     default="30m",
+    group="Rollout",
 )
 @cluster_options
 def command(
@@ -85,7 +102,7 @@ def command(
     nodes: tuple[str, ...],
     selector: str,
     plan: str | None,
-    config: str | None,
+    mig_config: str | None,
     label: bool,
     parted: str | None,
     product: Product | None,
@@ -140,9 +157,9 @@ def command(
         in_use = WhenInUse.WAIT
     how = ApplyOptions(yes, dry_run, at_once, timeout if wait else None, in_use, cordoned)
     if plan is not None:
-        if layout or selector.strip() or config or label or parted or product or cards:
+        if layout or selector.strip() or mig_config or label or parted or product or cards:
             raise click.UsageError(
-                "--plan names nodes and layouts itself: use it without a layout, nodes, -l, --config, --label, --mig-parted, --product and --cards"
+                "--plan names nodes and layouts itself: use it without a layout, nodes, -l, --mig-config, --label, --mig-parted, --product and --cards"
             )
         how.check(stdin_read=plan == "-")
         where, text = read_text(plan)
@@ -151,14 +168,14 @@ def command(
         raise click.UsageError("no layout given: a file, counts such as 2g.20gb=2, or --plan FILE")
     if bool(nodes) == bool(selector.strip()):
         raise click.UsageError("no nodes chosen: give names, or -l SELECTOR")
-    if (parted and not label) or (config and label):
-        raise click.UsageError("use --mig-parted only with --label, and --config only without it")
+    if (parted and not label) or (mig_config and label):
+        raise click.UsageError("use --mig-parted only with --label, and --mig-config only without it")
     how.check(stdin_read=layout == "-")
     if label and parted is None:
         wanted = Wanted(None, layout, label=True)
     else:
         where, text = read_text(parted or layout)
-        document, name = mig.read(text, where), layout if label else config
+        document, name = mig.read(text, where), layout if label else mig_config
         wanted = Wanted(document, name, label=label, product=product, cards=cards, text=text)
     chosen = LabelSelector.parse(selector)
     changes = cluster.run(lambda client: changes_of(client, wanted, nodes, chosen))

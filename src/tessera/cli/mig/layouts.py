@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, Style, echo, output_option, print_document, warn
 from tessera.cli.common.reading import mig_parted_option
@@ -52,10 +53,10 @@ class LayoutCheck:
     resources: dict[str, int] = field(default_factory=dict)
 
 
-@click.command("validate")
+@click.command("validate", cls=Command)
 @source_options
 @output_option("text")
-def validate(given: LayoutOptions, config: str | None, output: Output) -> ExitCode:
+def validate(given: LayoutOptions, mig_config: str | None, output: Output) -> ExitCode:
     """Check that layouts fit their cards, and say why they do not.
 
     Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
@@ -67,12 +68,12 @@ def validate(given: LayoutOptions, config: str | None, output: Output) -> ExitCo
     tessera mig validate 3g.71gb=2,1g.18gb=1 --product H200
     kubectl get nodes -o json | tessera mig validate
     tessera mig validate --cluster
-    tessera mig validate mig-parted.yaml --config all-balanced --product A100-40GB
+    tessera mig validate mig-parted.yaml --mig-config all-balanced --product A100-40GB
 
     \b
     Exit code 3: a layout does not fit. Without --product a layout is only read: exit code 0 if it can be.
     """  # fmt: skip
-    verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
+    verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, mig_config)]
     output.show(
         lambda: verdicts,
         lambda style: [line for verdict in verdicts for line in _draw_verdict(verdict, style)],
@@ -83,13 +84,13 @@ def validate(given: LayoutOptions, config: str | None, output: Output) -> ExitCo
     return ExitCode.FAILED if Fit.CANNOT_BE_CHECKED in outcomes else ExitCode.DONE
 
 
-def _verdicts(source: Source | Unreadable, config: str | None) -> list[LayoutCheck]:
+def _verdicts(source: Source | Unreadable, mig_config: str | None) -> list[LayoutCheck]:
     if isinstance(source, Unreadable):
         return [LayoutCheck(source.where, Fit.CANNOT_BE_CHECKED, source.reason.split("\n"))]
     several = len(source.document.configs) > 1
     return [
         _verdict(f"{source.where}: {name}" if several else source.where, source, entries)
-        for name, entries in source.configs(config).items()
+        for name, entries in source.configs(mig_config).items()
     ]
 
 
@@ -113,13 +114,17 @@ def _draw_verdict(verdict: LayoutCheck, style: Style) -> list[str]:
     return [heading, *(f"  {detail}" for detail in details)]
 
 
-@click.command("convert")
+@click.command("convert", cls=Command)
 @source_options
 @option("--to", "The format to write.", type=click.Choice([one.value for one in mig.Format]), required=True)
 @option("--name NAME", "The configuration's new name.  [default: its present name]")
-@mig_parted_option()
+@mig_parted_option(group="Layout")
 def convert(
-    given: LayoutOptions, config: str | None, to: str, name: str | None, mig_manager: MigManagerConfig | None
+    given: LayoutOptions,
+    mig_config: str | None,
+    to: str,
+    name: str | None,
+    mig_manager: MigManagerConfig | None,
 ) -> None:
     """Write a layout as a run.ai annotation, a mig-parted file or plain counts.
 
@@ -129,7 +134,7 @@ def convert(
     \b
     tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4
     tessera mig convert annotation.yaml --to mig-parted --name two-and-one
-    tessera mig convert mig-parted.yaml --config all-balanced --to runai --product H200 --cards 8
+    tessera mig convert mig-parted.yaml --mig-config all-balanced --to runai --product H200 --cards 8
     tessera mig convert --cluster gpu-1 --to counts
     """  # fmt: skip
     sources = read_sources(given, Reading(every=True, mig_manager=mig_manager))
@@ -139,9 +144,11 @@ def convert(
     if isinstance(source, Unreadable):
         raise InvalidInput(f"{source.where}: {source.reason}")
     document = source.document
-    if config or name:
-        chosen = next(iter(document.configs)) if len(document.configs) == 1 else config
-        document = mig.MigDocument(document.format, {name or chosen or "selected": document.select(config)})
+    if mig_config or name:
+        chosen = next(iter(document.configs)) if len(document.configs) == 1 else mig_config
+        document = mig.MigDocument(
+            document.format, {name or chosen or "selected": document.select(mig_config)}
+        )
     # a product that only the node's labels name is no request for positions
     conversion = mig.convert(document, mig.Format(to), given.cards or source.cards, given.product)
     warn(*(f"Warning: {loss}" for loss in conversion.losses))
@@ -161,10 +168,10 @@ def _several(sources: Sequence[Source | Unreadable], given: LayoutOptions) -> st
     return f"{len(sources)} layouts ({first_of(names, _MOST_NAMES)}); convert takes one at a time: {how}"
 
 
-@click.command("show")
+@click.command("show", cls=Command)
 @source_options
-@mig_parted_option()
-def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig | None) -> ExitCode:
+@mig_parted_option(group="Layout")
+def show(given: LayoutOptions, mig_config: str | None, mig_manager: MigManagerConfig | None) -> ExitCode:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
     Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it shows which devices
@@ -196,8 +203,8 @@ def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig
                 failed = True
             continue
         try:
-            present = None if config else source.present
-            layout = present or source.layout(source.document.select(config))
+            present = None if mig_config else source.present
+            layout = present or source.layout(source.document.select(mig_config))
             in_use = source.in_use(layout)
         except (InvalidInputs, DoesNotFit) as error:
             warn(f"{source.where}: {error}")
@@ -211,7 +218,7 @@ def show(given: LayoutOptions, config: str | None, mig_manager: MigManagerConfig
         echo(draw_cards(layout.cards, style, in_use.slots if in_use else None, width))
         if in_use is not None and not in_use.certain:
             assumed, not_seen = assumed or source.known is None, not_seen or source.known is not None
-        if source.pending and not config:
+        if source.pending and not mig_config:
             warn(f"{source.where}: the layout is pending: {source.pending}")
     warn(*([_ASSUMED] if assumed else []), *([_NOT_SEEN] if not_seen else []), *_unknown(unknown))
     named = given.in_cluster and given.names

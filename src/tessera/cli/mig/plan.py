@@ -14,6 +14,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
+from tessera.cli.common.help import Command
 from tessera.cli.common.options import (
     NO_CLUSTER,
     ClusterChoice,
@@ -117,65 +118,73 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to 
 _MOST_ADVICE: Final = 999  # of one profile: advice beyond that is too long to follow
 
 
-@click.command("plan")
+@click.command("plan", cls=Command)
 @click.argument("demand", metavar="[COUNTS|FILE]", required=False, shell_complete=completing.counts_or_files)
-@option(
-    "--product NAME[=N]",
-    "The cards' product, and how many there are. Repeatable.",
-    "products",
-    multiple=True,
-    shell_complete=completing.names(completing.product_names),
-)
-@cards_option("How many cards there are of the one product.", show_default="as many as are needed")
-@option(
-    "--nodes FILE",
-    "Take the cards of these Node objects. A ClusterPolicy and mig-manager's ConfigMap count too; other objects are skipped. Repeatable.",
-    "node_files",
-    multiple=True,
-)
-@option(
-    "--keep",
-    "With --nodes: keep the devices of the nodes' present layouts, and cut only what is free beside them.",
-)
-@option("--leave-rest", "Do not fill the rest of a card that is cut with what is most in demand.")
-@option(
-    "--mig-parted FILE",
-    "The configurations of NVIDIA's mig-manager, instead of those of the cluster's ConfigMap.",
-    "parted",
-)
 @option(
     "--from-pending",
     "Take the demand from pods that wait for a node, that fell back, or that the webhook rejects.",
+    group="Demand",
 )
 @option(
     "--since",
     "With --from-pending: count fallbacks of pods created within this time.",
     type=Duration(),
     default="24h",
+    group="Demand",
 )
-@files_option("With --from-pending or --defragment: ")
-@selector_option("With --from-pending or --defragment: only nodes with such labels.")
+@option(
+    "--defragment COUNTS",
+    "Instead of a plan: name the fewest pods that must end, or move, to make room for these devices. Advice only.",
+    group="Demand",
+)
+@option(
+    "--product NAME[=N]",
+    "The cards' product, and how many there are. Repeatable.",
+    "products",
+    multiple=True,
+    shell_complete=completing.names(completing.product_names),
+    group="Cards",
+)
+@cards_option(
+    "How many cards there are of the one product.", show_default="as many as are needed", group="Cards"
+)
+@option(
+    "--keep",
+    "With a demand and --from: keep the devices of the nodes' present layouts, and cut only what is free beside them.",
+    group="Cards",
+)
+@option(
+    "--leave-rest", "Do not fill the rest of a card that is cut with what is most in demand.", group="Plan"
+)
+@option(
+    "--mig-parted FILE",
+    "The configurations of NVIDIA's mig-manager, instead of those of the cluster's ConfigMap.",
+    "parted",
+    group="Cards",
+)
+@files_option(group="Cards")
+@selector_option("With --from-pending or --defragment: only nodes with such labels.", group="Cards")
 @option(
     "--objective",
     "What to maximize if not all of the demand fits.",
     type=click.Choice([one.value for one in Objective]),
     default="devices",
+    group="Plan",
 )
-@option("--max-nodes", "Change at most this many nodes.", type=click.IntRange(1))
-@option("--max-cards", "Cut at most this many cards.", type=click.IntRange(1))
+@option("--max-nodes N", "Change at most this many nodes.", type=click.IntRange(1), group="Plan")
+@option("--max-cards N", "Cut at most this many cards.", type=click.IntRange(1), group="Plan")
 @option(
-    "--defragment COUNTS",
-    "Instead of a plan: name the fewest pods that must end, or move, to make room for these devices. Advice only.",
+    "--apply",
+    "With --from-pending: apply the plan to the cluster's nodes, after a question.",
+    group="Applying",
 )
-@option("--apply", "With --from-pending: apply the plan to the cluster's nodes, after a question.")
-@option("-y, --yes", "With --apply: do not ask for confirmation.")
+@option("-y, --yes", "With --apply: do not ask for confirmation.", group="Applying")
 @output_option(*DRAWN)
 @cluster_options
 def command(
     demand: str | None,
     products: tuple[str, ...],
     cards: int | None,
-    node_files: tuple[str, ...],
     keep: bool,
     leave_rest: bool,
     parted: str | None,
@@ -198,7 +207,7 @@ def command(
     devices already are filled before empty ones are cut. The plan is the best there is, unless it says otherwise.
 
     With --from-pending free devices go to waiting pods first, as the scheduler could do it, and the plan is for
-    the rest. The cards are the cluster's, unless --product or --nodes says otherwise. Devices that pods hold stay. If it is
+    the rest. The cards are the cluster's, unless --product says otherwise. Devices that pods hold stay. If it is
     not known which ones of a profile they are, all devices of that profile stay on the node; others may be re-cut.
     NVIDIA's mig-manager cuts a card only as a whole: on its nodes a card with a device that stays is not cut.
 
@@ -215,7 +224,7 @@ def command(
     tessera mig plan --from-pending --apply
     tessera mig plan --defragment 3g.71gb=2
     kubectl get nodes -o json > nodes.json
-    tessera mig plan 2g.35gb=9 --nodes nodes.json --keep -o runai
+    tessera mig plan 2g.35gb=9 --from nodes.json --keep -o runai
 
     \b
     Exit code 3: some of the demand is left out. With --apply exit code 1: a node did not take its layout.
@@ -224,18 +233,18 @@ def command(
         raise click.UsageError(
             "give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
         )
-    of_cluster = from_pending and not (products or node_files or sources or parted)
+    of_cluster = from_pending and not (products or sources or parted)
     how = _how(yes=yes, allowed=apply and of_cluster and output.form == "table") if apply or yes else None
     live = from_pending or defragment is not None
-    if not live and (sources or selector or cluster != NO_CLUSTER):
+    if not live and (selector or cluster != NO_CLUSTER):
         raise click.UsageError(
-            "use --from, -l, --kubeconfig, --context and --as only with --from-pending or --defragment"
+            "use -l, --kubeconfig, --context and --as only with --from-pending or --defragment"
         )
-    if (max_nodes or max_cards) and (products or not (from_pending or node_files)):
-        raise click.UsageError("use --max-nodes and --max-cards only with --from-pending or --nodes")
+    if (max_nodes or max_cards) and (products or not (from_pending or sources)):
+        raise click.UsageError("use --max-nodes and --max-cards only with --from-pending or --from")
     configs = config_in(*reversed(read_text(parted))) if parted else None
     if defragment is not None:
-        if products or node_files or not (output.is_document or output.form == "table"):
+        if products or not (output.is_document or output.form == "table"):
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
         demanded = read_counts(defragment, "--defragment", _MOST_ADVICE)
         _check_known(demanded, "--defragment")
@@ -245,7 +254,7 @@ def command(
         return print_advice(make_room(demanded, inventory, highs), output)
     ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
     pending = _pending(cluster, sources, selector, since, configs) if from_pending else None
-    if pending and not products and not node_files:
+    if pending and not products:
         with whoever_reads() if how and how.yes else nullcontext():
             code, changed = _print_pending(pending, ask, output, fill=not leave_rest)
         applied = apply_plan(changed, cluster, how) if how and changed else ExitCode.DONE
@@ -254,13 +263,13 @@ def command(
     if not wanted and not output.is_document:
         return ExitCode.DONE
     inventory = Inventory(is_any_gpu, mig_manager=configs)
-    places, given = node_cards(inventory, node_files, keep=keep) if node_files else ([], [])
+    places, given = node_cards(inventory, sources, keep=keep) if sources and not pending else ([], [])
     if products:
         more = product_cards(products, cards, sum(wanted.values()))
         places.append(NodeCards(None, range(len(given), len(given) + len(more))))
         given += more
-    elif not node_files:
-        raise click.UsageError("no cards given: --product H200 --cards 4, or --nodes FILE")
+    elif not sources:
+        raise click.UsageError("no cards given: --product H200 --cards 4, or --from FILE")
     needed = pending.most_wanted() if pending else most_wanted(wanted, {})
     asked = {QueuedProfile(profile): count for profile, count in wanted.items()}
     found = plan(ask(asked, given, places, fill=None if leave_rest else needed), highs)

@@ -5,13 +5,14 @@ from typing import Any
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.help import Command
 from tessera.cli.common.output import Output, Style, headed, no_headers_option, output_option
 from tessera.core.mig.geometry import PRODUCTS, Product, product_named
 
 _GIB = 1024  # MiB
 
 
-@click.command("products")
+@click.command("products", cls=Command)
 @click.argument(
     "names", nargs=-1, metavar="[PRODUCT]...", shell_complete=completing.names(completing.product_names)
 )

@@ -52,31 +52,42 @@ class LayoutOptions:
             raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
 
 
-def product_option(text: str) -> Callable[[F], F]:
+def mig_config_option(text: str) -> Callable[[F], F]:
+    """`--mig-config`, the name of one of several MIG configurations."""
+    return option("--mig-config NAME", text, group="Layout")
+
+
+def product_option(text: str, **settings: Any) -> Callable[[F], F]:
     """`--product`; a command gets the product itself."""
     return option(
         "--product NAME",
         text,
         callback=lambda _ctx, _param, value: product_named(value) if value else None,
         shell_complete=completing.names(completing.product_names),
+        **settings,
     )
 
 
 def cards_option(text: str, **settings: Any) -> Callable[[F], F]:
     """`--cards`, a number of cards."""
-    return option("--cards", text, type=click.IntRange(1, 1024), **settings)
+    return option("--cards N", text, type=click.IntRange(1, 1024), **settings)
 
 
-# the arguments and options of every command that reads layouts; beside `given` the command gets `config`
+# the arguments and options of every command that reads layouts; beside `given` the command gets `mig_config`
 source_options: Final = gathered(
     "given",
     LayoutOptions,
     click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.layouts),
-    product_option("The cards' product, such as H200, A100-80GB or A30."),
-    cards_option("How many cards the node has.", show_default="as many as the layout names"),
-    option("--config NAME", "The configuration to use, if there are several."),
-    option("--cluster", "Take the layouts of a cluster's nodes: the named ones, or all.", "in_cluster"),
-    selector_option("With --cluster: only nodes with such labels."),
+    mig_config_option("The configuration to use, if there are several."),
+    product_option("The cards' product, such as H200, A100-80GB or A30.", group="Layout"),
+    cards_option("How many cards the node has.", show_default="as many as the layout names", group="Layout"),
+    option(
+        "--cluster",
+        "Take the layouts of a cluster's nodes: the named ones, or all.",
+        "in_cluster",
+        group="Nodes",
+    ),
+    selector_option("With --cluster: only nodes with such labels.", group="Nodes"),
     cluster_options,
 )
 

@@ -162,7 +162,7 @@ def _by_controller(seen: LayoutEvidence, status: LayoutStatus) -> Iterator[Remed
     install = f"{upgrade} --set controller.enabled=true --set layouts.enabled=true"
     yield Remedy("mend", part.remedy, (install, part.command))
     if status.conditions:
-        text = "if it runs in another namespace, name that with --webhook-namespace"
+        text = "if it runs in another namespace, name that with --tessera-namespace"
         yield Remedy("change", text)
 
 

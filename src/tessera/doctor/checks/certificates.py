@@ -70,7 +70,11 @@ def _unpublished(webhook: str, seen: Observations) -> Finding:
 def _dates(webhook: str, certificates: "list[Certificate]", seen: Observations) -> Iterator[Finding]:
     last = max(one.not_valid_after_utc.timestamp() for one in certificates)
     first = min(one.not_valid_before_utc.timestamp() for one in certificates)
-    renewal = _GIVE_BUNDLE if _is_given(seen) else f"tessera certs rotate -n {seen.names.namespace}"
+    renewal = (
+        _GIVE_BUNDLE
+        if _is_given(seen)
+        else f"tessera certs rotate --tessera-namespace {seen.names.namespace}"
+    )
     if last <= seen.now:
         yield problem(f"{webhook}: every certificate in the caBundle has expired", renewal)
     elif first > seen.now:

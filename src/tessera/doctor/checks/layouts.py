@@ -14,8 +14,7 @@ from tessera.doctor.observations import Observations
 from tessera.inventory.known import desired_layout
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
-from tessera.protocol.mig.rollouts import ROLLOUT
-from tessera.rollout.rollout import Rollout
+from tessera.protocol.mig.rollouts import ROLLOUT, SeenRollout
 
 # Seconds. mig-manager stops the pods that use the driver, cuts, and starts them again: a minute or two, with a reboot some more.
 _LONG: Final = 900.0
@@ -42,7 +41,7 @@ def layouts(seen: Observations) -> Iterator[Finding]:
             yield stuck.of("a rollout does not go on", f"node {name}")
 
 
-def _stuck(name: str, rollout: Rollout, now: float) -> Finding | None:
+def _stuck(name: str, rollout: SeenRollout, now: float) -> Finding | None:
     """What is wrong with a rollout on a node whose time is over, or whose record cannot be read."""
     remove, uncordon = f"kubectl annotate node {name} {ROLLOUT}-", f"kubectl uncordon {name}"
     if isinstance(rollout, str):

@@ -59,7 +59,7 @@ def installed(seen: Observations) -> Iterator[Finding]:
             yield problem(
                 f"webhook {webhook.name} leads to Service {service.namespace}/{service.name}, "
                 f"and this command checks {names.namespace}/{names.webhook}",
-                f"tessera doctor -n {service.namespace} --name {service.name}",
+                f"tessera doctor --tessera-namespace {service.namespace} --webhook-name {service.name}",
             )
         elif not (
             seen.deployment or seen.service or seen.answers or {"deployment", "service"} & seen.unseen.keys()

@@ -1,4 +1,4 @@
-"""The cluster as files describe it: `--nodes FILE` in place of an API server, followed for changes.
+"""The cluster as files describe it: `--from FILE` in place of an API server, followed for changes.
 
 Reading and parsing happen in a thread; a broken file changes nothing.
 """

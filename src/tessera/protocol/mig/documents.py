@@ -60,7 +60,7 @@ class MigDocument:
             known = ", ".join(self.configs)
             if name:
                 raise InvalidInput(f'no configuration "{name}"; there are {known}')
-            raise InvalidInput(f"{len(self.configs)} configurations, choose one (--config NAME): {known}")
+            raise InvalidInput(f"{len(self.configs)} configurations, choose one (--mig-config NAME): {known}")
         return self.configs[wanted]
 
 

@@ -243,9 +243,7 @@ class FallbackSearch:
                 if one.kind is not Step.AS_ASKED and not one.obstacle and self._fits(asked, one):
                     return {asked: one.resource}
             return None
-        lists = {
-            asked: [one for one in self._candidates(asked) if not one.obstacle] for asked in self.asked
-        }
+        lists = {asked: [one for one in self._candidates(asked) if not one.obstacle] for asked in self.asked}
         injecting = NO_RULES
         if self._injects or self._injects_anyway:
             ruled = frozenset() if self._injects_anyway else frozenset(to for _, to in self._injects)

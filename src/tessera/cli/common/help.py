@@ -1,0 +1,36 @@
+"""The help of a command: its options under headings, and those that name a cluster in one line."""
+
+from typing import Any, Final
+
+import click
+
+CONNECTION: Final = "Connection"
+
+
+class GroupedOption(click.Option):
+    """An option that help lists under the heading of its group."""
+
+    def __init__(self, *args: Any, group: str = "Options", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.group = group
+
+
+class Command(click.Command):
+    """A command whose help has a section for each group of options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group, and connection options by name alone. Arguments have no section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        connection = []
+        for parameter in self.get_params(ctx):
+            record, group = parameter.get_help_record(ctx), getattr(parameter, "group", "Options")
+            if group == CONNECTION:
+                connection.append(parameter.opts[-1])
+            elif isinstance(parameter, click.Option) and record is not None:
+                sections.setdefault(group, []).append(record)
+        for group, records in sections.items():
+            with formatter.section(group):
+                formatter.write_dl(records)
+        if connection:
+            with formatter.section(CONNECTION):
+                formatter.write_text(f"{', '.join(connection)} (see tessera options)")
