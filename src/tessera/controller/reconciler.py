@@ -112,24 +112,6 @@ class Tried:
 _POLL: Final = 5.0  # seconds; a follower asks for collections that are absent again every minute
 
 
-class Ability:
-    """Waits for what a reconciler lacks, as `lacks` says it (empty: nothing); `log` gets it once, and again when it is something else."""
-
-    def __init__(self, clock: Clock, lacks: Callable[[], str], log: Callable[[str], None]) -> None:
-        self._clock = clock
-        self._lacks = lacks
-        self._log = log
-        self._once = Once()
-
-    async def wait(self) -> None:
-        """Wait until it lacks nothing."""
-        while lack := self._lacks():
-            if self._once.begin(lack):
-                self._log(lack)
-            await self._clock.sleep(_POLL)
-        self._once.end()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerParts:
     """What the process gives to its reconcilers."""
@@ -158,8 +140,8 @@ class Reconciler(ABC):
         self._changed = asyncio.Event()  # set when what is followed has changed
         self._failures = ReconcilerFailures(self._clock, parts.metrics)
         self._backoff = Backoff()
-        warn = partial(logging.getLogger(type(self).__module__).warning, unable)
-        self._ability = Ability(self._clock, self.lacks, warn)
+        self._warn = partial(logging.getLogger(type(self).__module__).warning, unable)
+        self._lack = Once()  # what keeps it from its work
 
     async def follow(self) -> None:  # noqa: B027 # most leave it to the follower
         """Do what belongs to following the cluster and the follower does not do."""
@@ -182,9 +164,13 @@ class Reconciler(ABC):
         await self.follower.synced(self.table)
 
     async def until_able(self) -> None:
-        """Wait until it can do its work; the log says what it lacks."""
+        """Wait until it can do its work; the log says once what it lacks, and again when it is something else."""
         await self.synced()
-        await self._ability.wait()
+        while lack := self.lacks():
+            if self._lack.begin(lack):
+                self._warn(lack)
+            await self._clock.sleep(_POLL)
+        self._lack.end()
 
     async def run(self) -> NoReturn:
         """Work until cancelled, or until another process leads; wait first until that is possible."""
