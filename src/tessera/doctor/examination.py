@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from tessera.doctor.checks import calls, certificates, dra, free, layouts, nodes, pods, uninstall, webhook
+from tessera.doctor.checks import calls, certificates, dra, layouts, nodes, pods, uninstall, webhook
 from tessera.doctor.findings import Check, CheckResult, Finding, grouped, note, short, unseen
 from tessera.doctor.observations import Observations
 
@@ -20,7 +20,7 @@ CHECKS: Final = tuple(Check(*row) for row in (
     ("configuration", "Its configuration is good", ("deployment", "config"), calls.configuration),
     ("controller", "The controller is at work", ("deployment", "config", "namespaces"), webhook.controller),
     ("tickets", "It has a key for tickets", ("deployment", "config", "namespaces"), calls.tickets),
-    ("free", "It knows what is free", ("deployment", "config"), free.free),
+    ("free", "It knows what is free", ("deployment", "config"), webhook.free),
     ("plugin", "Device plugins run and are registered", ("plugins", "plugin_pods", "nodes"), nodes.plugin),
     ("layouts", "Nodes offer what their layouts say", ("nodes",), layouts.layouts),
     ("silent", "Nodes with GPUs offer them", ("nodes",), nodes.silent),

@@ -1,12 +1,26 @@
-"""Checks of the parts that run: the webhook installed, running, reached by its Service; the controller; the DRA drivers."""
+"""Checks of the parts that run: the webhook installed, running, reached by its Service, and whether it may follow pods.
+
+Also of the controller and the DRA drivers.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tessera.core.text import age
+from tessera.core.admission.policy import When
+from tessera.core.text import age, first_of
 from tessera.diagnosis.reading import LEASE
-from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
+from tessera.doctor.findings import (
+    MOST_ALIKE,
+    Finding,
+    not_applicable,
+    note,
+    problem,
+    short,
+    shown,
+    unseen,
+    warning,
+)
 from tessera.doctor.observations import Observations
 from tessera.inventory.presence import Presence, starting, unavailable_since, why_not_ready
 from tessera.kube.view.lease import CONTROLLER
@@ -199,3 +213,26 @@ def driver(seen: Observations) -> Iterator[Finding]:
         if not (pod.spec.node_name or pod.metadata.deletion_timestamp or starting(pod, seen.now)):
             reason, command = why_not_ready(pod, pod.metadata.namespace)
             yield problem(f"pod {pod.metadata.name} of the DRA driver is not ready: {reason}", command)
+
+
+def free(seen: Observations) -> Iterator[Finding]:
+    """Where `full` is switched on, the webhook knows what is free."""
+    names, fallback = seen.names, seen.cluster.policy.fallback
+    if not fallback.full_enabled:
+        yield not_applicable("fallback.when is missing: what is free does not matter")
+        return
+    setting = "fallback.when: full" if fallback.when is When.FULL else "fallback.full.enabled: true"
+    harm = f"{setting} is set, and pods are decided about as with `missing`"
+    account = seen.deployment and (seen.deployment.spec.template.spec.service_account_name or "default")
+    # the chart gives the right where its own values switch it on
+    repair = f"{names.upgrade} --set webhook.followPods=true"
+    asked = f"kubectl auth can-i watch pods -A --as=system:serviceaccount:{names.namespace}:{account}"
+    blind = [one.pod for one in seen.served if one.follows_pods is False]
+    if seen.may_follow_pods is False:
+        yield problem(f"{harm}: the webhook's account {account} may not list and watch pods", repair, asked)
+    elif blind:
+        which = first_of(blind, MOST_ALIKE)
+        yield problem(f"{harm}: {which} did not get the pods from the API server", names.logs(), asked)
+    elif seen.may_follow_pods is None and not any(one.follows_pods for one in seen.served):
+        why = seen.unseen.get("may_follow_pods") or "neither the API server nor a replica says so"
+        yield unseen(f"could not see whether the webhook may list and watch pods: {short(why)}", asked)
