@@ -3,29 +3,19 @@
 Reflectors change the view between two decisions, on the same thread: a decision sees one consistent state, and no
 admission calls the API server. Updates that change nothing a decision reads, such as the heartbeats of nodes, leave
 the view's version alone.
-
-Pods on their way into the view of what is free: only where the configuration asks for it, and we may read them.
-
-Where we may not, decisions are as without it, and a warning is logged.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Container, Iterable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from tessera.core.admission.policy import FallbackPolicy
-from tessera.core.admission.view.free import FreeIndex
 from tessera.core.admission.view.offers import Offers
-from tessera.core.admission.view.pods import Shape, ViewedPod, WaitingPod, without_place
-from tessera.core.devices.followed import MOST_STATED, place_bytes
 from tessera.core.dra.slices import Spots
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.pod import Pod
 from tessera.core.resources import is_any_gpu
-from tessera.kube.clock import Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.view.grace import NodesWithGrace, mentions_gpus, missing_devices
@@ -37,7 +27,6 @@ from tessera.kube.watch.table import (
     NODES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
-    UNFINISHED_PODS,
     Key,
     Resource,
     Table,
@@ -45,7 +34,6 @@ from tessera.kube.watch.table import (
     entry_by_key,
     entry_by_name,
 )
-from tessera.protocol.admission.viewed_pod import forget_templates, read_viewed_pod
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import (
     NodeIn,
@@ -56,121 +44,8 @@ from tessera.protocol.kubernetes.nodes import (
     quota_of,
 )
 
-_log: Final = logging.getLogger("tessera.kube")
-_PODS: Final = replace(UNFINISHED_PODS, optional=True)
-_FORGET: Final = 30.0  # seconds between two looks at the caches of templates
-_LIST_AGAIN: Final = 60.0  # seconds at least between two lists for pods that are followed in part
-
-_Read = tuple[str, ViewedPod | None]
-
-
-class PodFollower:
-    """Follows the pods of a cluster into the offers' index of what is free."""
-
-    def __init__(self, follower: Follower, offers: Offers, clock: Clock, transient: tuple[str, ...]) -> None:
-        """`transient` are taints that pass, beside those of Kubernetes and autoscalers."""
-        self._follower = follower
-        self._offers = offers
-        self._clock = clock
-        self._transient = transient
-        self._stated = frozenset[str]()  # what nodes state, by which pods are read
-        self._is_outdated = False  # whether pods were listed before nodes stated some of it
-        self._listed_again = -_LIST_AGAIN
-        self._forgot = -_FORGET
-        entry = TableEntry(self._read, self._put, self._delete, replace=self._replace).bounded(
-            _key, _size, _without_place
-        )
-        self.table: Table = {_PODS: entry}
-        follower.add(self.table)
-
-    @property
-    def unknown(self) -> str | None:
-        """Why it is not known what is free; None where it is."""
-        if absent := self._follower.absent(_PODS):
-            return f"pods may not be read: {absent.removeprefix('pods: ')}"
-        return "pods not listed yet" if self._follower.missing(self.table) else None
-
-    def expire(self) -> None:
-        """Let go what was kept for a while; list the pods again where more of some pod counts than when it was read."""
-        if self._offers.free is not None:
-            self._offers.free.expire(self._clock.now())
-            self._follow_stated(self._offers.free)
-        if self._clock.now() >= self._forgot + _FORGET:
-            self._forgot = self._clock.now()
-            forget_templates()
-
-    def stop(self) -> None:
-        """From now on it is not known what is free."""
-        self._follower.drop(self.table)
-        self._offers.forget_pods()
-
-    def use_transient(self, transient: tuple[str, ...]) -> None:
-        """Other taints pass from now on."""
-        free = self._offers.free
-        if transient != self._transient:
-            self._transient = transient
-            if free is not None:
-                self._offers.follow_pods(transient).replace_pods(free.pods.items(), self._clock.now())
-
-    def _follow_stated(self, free: FreeIndex) -> None:
-        """Read pods by the resources that nodes state now."""
-        stated, now = self._offers.stated(), self._clock.now()
-        if not stated <= self._stated:
-            together = stated | self._stated
-            self._stated = together if len(together) <= MOST_STATED else stated
-            self._is_outdated = True
-        if self._is_outdated and now >= self._listed_again + _LIST_AGAIN:
-            self._is_outdated = False
-            if free.partial:
-                self._listed_again = now
-                self._follower.relist(_PODS, self.table)
-
-    def _read(self, raw: bytes) -> _Read:
-        return read_viewed_pod(raw, self._stated)
-
-    def _replace(self, pods: Iterable[_Read]) -> None:
-        if absent := self._follower.absent(_PODS):
-            self._offers.forget_pods()
-            _log.warning(
-                "%s: not followed, so fallback goes by what nodes offer, not by what is free (fallback.when: missing): %s",
-                *absent.split(": ", 1),
-            )
-            return
-        free = self._offers.free or self._offers.follow_pods(self._transient)
-        free.replace_pods(((key, pod) for key, pod in pods if pod is not None), self._clock.now())
-
-    def _put(self, read: _Read) -> None:
-        key, pod = read
-        free = self._offers.free
-        if free is None:
-            return
-        if pod is None:
-            free.remove_pod(key)
-        else:
-            free.put_pod(key, pod, self._clock.now())
-
-    def _delete(self, key: Key) -> None:
-        if self._offers.free is not None:
-            self._offers.free.remove_pod(f"{key.namespace}/{key.name}")
-
-
-def _key(read: _Read) -> Key:
-    return Key(*read[0].split("/", 1))
-
-
-def _size(read: _Read) -> int:
-    """About how many bytes it takes to keep where a pod may go."""
-    pod = read[1]
-    return place_bytes(pod.shape.placement) if isinstance(pod, WaitingPod) else 0
-
-
-def _without_place(read: _Read) -> _Read:
-    """The same pod, for which no room is kept."""
-    key, pod = read
-    if isinstance(pod, WaitingPod):
-        pod = replace(pod, shape=Shape(Pod(), without_place(pod.usage)), held=True)
-    return key, pod
-
+if TYPE_CHECKING:
+    from tessera.kube.view.pods import PodFollower
 
 Keep = Callable[[str], bool]
 
@@ -274,7 +149,7 @@ class LiveView:
             self.pods = None
             self._pods_followed.clear()
         elif transient is not None:
-            from tessera.kube.view.live import PodFollower  # by few: others do not pay for it
+            from tessera.kube.view.pods import PodFollower  # by few: others do not pay for it
 
             self.pods = PodFollower(self.follower, self.offers, self._client.clock, transient)
             self._pods_followed.set()
