@@ -23,7 +23,8 @@ import msgspec
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, Running, Unavailable, on_core
 from benchmarks.results import Results
 from benchmarks.stage import Stage
-from tessera.core.dra.slices import API_VERSION, DRIVER, pool_of
+from tessera.core.dra.device_names import pool_of
+from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import Slot
 from tessera.kube.access.cluster import Cluster, ServerAddress

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import in_order
-from tessera.core.dra.slices import cut_now, slot_name
+from tessera.core.dra.device_names import cut_now, slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.mig.geometry import Product, Shape

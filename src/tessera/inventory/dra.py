@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tessera.core.dra.slices import Kind, PoolId, node_of
+from tessera.core.dra.device_names import node_of
+from tessera.core.dra.slices import Kind, PoolId
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
 from tessera.kube.view.dra import DraObjects

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Final
 
 from tessera.core.devices.held import Held, Placed, believed
-from tessera.core.dra.slices import DRIVER, cut_now, slot_name
+from tessera.core.dra.device_names import cut_now, slot_name
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_COUNT_LABEL
 from tessera.core.mig.geometry import Product

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from tessera.core.dra.slices import DRIVER, node_of
+from tessera.core.dra.device_names import node_of
+from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.node import DEVICES_LABEL, Node
 from tessera.core.text import age, one_line
 from tessera.kube.view.lease import CLAIMS, CONTROLLER, LAYOUTS, PATIENCE, SeenLease

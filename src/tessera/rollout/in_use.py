@@ -9,7 +9,8 @@ from typing import Final
 
 from tessera.core.devices.capacity import POD, PodUse
 from tessera.core.devices.held import held_by_resource, resource_at
-from tessera.core.dra.slices import DRIVER, PoolId, name_at, pool_of
+from tessera.core.dra.device_names import name_at, pool_of
+from tessera.core.dra.slices import DRIVER, PoolId
 from tessera.core.mig.layout import WHOLE, Strategy
 from tessera.core.planning.changes import NodeChange
 from tessera.core.resources import SHARED, WHOLE_GPU, is_any_gpu, short

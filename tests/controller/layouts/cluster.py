@@ -16,7 +16,7 @@ from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.reconciler import ReconcilerParts
-from tessera.core.dra.slices import pool_of
+from tessera.core.dra.device_names import pool_of
 from tessera.kube.clock import Clock
 from tessera.kube.event_recorder import Recorder
 from tessera.kube.rest.client import Client

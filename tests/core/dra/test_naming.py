@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.dra.slices import cut_now, slot_name
+from tessera.core.dra.device_names import cut_now, slot_name
 from tessera.core.mig.geometry import PRODUCTS, Product, product_named
 from tessera.core.mig.layout import CardLayout, DoesNotFit, Slot
 from tessera.core.mig.placement import every_place

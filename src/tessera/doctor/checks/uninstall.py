@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from tessera.core.dra.slices import DRIVER, node_of
+from tessera.core.dra.device_names import node_of
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import DEVICES_LABEL
 from tessera.core.requests.asking import alternatives_of, asked

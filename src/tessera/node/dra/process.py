@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tessera.core.devices.device import Device, Transition, transition
-from tessera.core.dra.slices import DRIVER, pool_of
+from tessera.core.dra.device_names import pool_of
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Slot

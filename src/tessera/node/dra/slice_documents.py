@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from tessera.core.devices.device import Device, DeviceType, Span
 from tessera.core.devices.preference import least_harmful
-from tessera.core.dra.slices import DRIVER, LEAVING, MOST_NAME, card_name, label, pool_of, slice_name
+from tessera.core.dra.device_names import MOST_NAME, card_name, label, pool_of, slice_name
+from tessera.core.dra.slices import DRIVER, LEAVING
 from tessera.core.mig.geometry import Product, Shape
 
 Document = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tessera.core.devices.device import Device, DeviceType
-from tessera.core.dra.slices import slice_name
+from tessera.core.dra.device_names import slice_name
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.placement import Instance, every_place
 from tessera.core.mig.profile import MigProfile
