@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -254,7 +255,8 @@ class FollowedInventory:
         self.changed = asyncio.Event()
         self.inventory = inventory
         self._dra_is_old = False
-        self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
+        # by namespace and name: those that use something that is asked about
+        self._pods: dict[str, dict[str, PodUse]] = {}
         self._later: list[Callable[[], object]] | None = None  # what waits while the inventory stands still
         self.table = {
             resource: wrap(entry.through(self._in_time)) for resource, entry in self._entries(nodes).items()
@@ -304,7 +306,8 @@ class FollowedInventory:
         if self._dra_is_old:
             self._dra_is_old = False
             self.inventory.refresh_dra()
-        self.inventory.pods[:] = [one for one in self._pods.values() if self.inventory.holds(one)]
+        pods = chain.from_iterable(by_name.values() for by_name in self._pods.values())
+        self.inventory.pods[:] = filter(self.inventory.holds, pods)
 
     def _dra_changed(self) -> None:
         self._dra_is_old = True  # it concerns many nodes: worked out when it is needed
@@ -316,16 +319,18 @@ class FollowedInventory:
         self.changed.set()
 
     def _put_pod(self, one: PodUse) -> None:
-        key = Key(one.namespace, one.name)
-        if self._pods.get(key) == one:
+        if self._pods.get(one.namespace, {}).get(one.name) == one:
             return
-        self._remove_pod(key)
+        self._remove_pod(Key(one.namespace, one.name))
         if one.amounts:
-            self._pods[key] = one
+            self._pods.setdefault(one.namespace, {})[one.name] = one
             self.inventory.capacity.add(one)
             self.changed.set()
 
     def _remove_pod(self, key: Key) -> None:
-        if (known := self._pods.pop(key, None)) is not None:
+        by_name = self._pods.get(key.namespace, {})
+        if (known := by_name.pop(key.name, None)) is not None:
+            if not by_name:
+                del self._pods[key.namespace]
             self.inventory.capacity.remove(known)
             self.changed.set()

@@ -284,7 +284,7 @@ def origin_of(namespace: str, owners: bytes, name: str) -> Origin:
         owner = owner_of(_raw(owners))
     except InvalidInput:  # the API server took them, so another controller reads them
         owner = None
-    origin = Origin(namespace, owner.uid[:_LONGEST_UID] if owner else "", name)
+    origin = Origin(sys.intern(namespace), owner.uid[:_LONGEST_UID] if owner else "", name)
     _origins.put(key, origin, _OVERHEAD + 2 * len(name) + len(owners))
     return origin
 
