@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Final, TypeVar
 
 from tessera.core.devices.capacity import NodeUse, PodUse, Usages, in_order, total
@@ -138,7 +137,7 @@ def held_amounts(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str,
     amounts = {
         resource: amount for resource, amount in use.amounts.items() if resource not in recorded_devices
     }
-    return {**amounts, **{resource: Quantity(Fraction(number)) for resource, number in devices.items()}}
+    return {**amounts, **{resource: Quantity(number) for resource, number in devices.items()}}
 
 
 def _rooms(

@@ -216,7 +216,7 @@ def _uses(pod: Pod, profiles: Mapping[str, object]) -> list[_Use] | NotConverted
         return NotConverted("too_many_devices", f"it asks for more than {MOST_PROFILES} different profiles")
     uses = sorted(
         (
-            _Use(where, index, asked, int(amount.value), where == "initContainers" and not one.restartable)
+            _Use(where, index, asked, int(amount.number), where == "initContainers" and not one.restartable)
             for where, containers in _lists(pod)
             for index, one in enumerate(containers)
             for asked in profiles

@@ -7,7 +7,6 @@ and takes the old one out before the new one goes in.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from sys import intern
 from typing import Final, TypeVar
 
@@ -30,7 +29,7 @@ from tessera.core.resources import PODS, is_any_gpu, is_extended
 _T = TypeVar("_T")
 Keep = Callable[[str], bool]  # says which resources matter
 
-_ONE: Final = Quantity(Fraction(1))
+_ONE: Final = Quantity(1)
 NOWHERE: Final = Pod(node_selector={UNCOUNTED: ""})  # no label's name has spaces
 _LONGEST_RECORD: Final = 1024  # characters that are kept as they are
 POD: Final = 8  # letters of a pod's UID that distinguish it from the others of its node
@@ -88,7 +87,7 @@ class PodUse:
             profile: number
             for resource, amount in self.asked.items()
             if (profile := MigProfile.of_resource(resource)) is not None
-            and (number := int(amount.value - self.amounts.get(resource, ZERO).value)) > 0
+            and (number := int(amount.number - self.amounts.get(resource, ZERO).number)) > 0
         }
 
     @property
@@ -224,7 +223,7 @@ class Capacity(dict[str, Node]):
             known = taken.get(resource)
             taken[resource] = amount if known is None else known + amount
             if use.node and is_any_gpu(resource):
-                self._holders.setdefault((use.node, resource), {})[use.uid[:POD]] = int(amount.value)
+                self._holders.setdefault((use.node, resource), {})[use.uid[:POD]] = int(amount.number)
 
     def remove(self, use: PodUse) -> None:
         self._touch(use.node)
@@ -286,7 +285,7 @@ def _taken_by(use: PodUse) -> Iterator[tuple[str, Quantity]]:
 
 
 def _number(count: int) -> Quantity:
-    return Quantity(Fraction(count))
+    return Quantity(count)
 
 
 def total(usages: Iterable[Usages]) -> Usages:

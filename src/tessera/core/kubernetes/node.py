@@ -62,10 +62,10 @@ class Node:
     @property
     def offer(self) -> Offer:
         counts = {
-            resource: int(amount.value)
+            resource: int(amount.number)
             for amounts in (self.unavailable, self.allocatable)
             for resource, amount in amounts.items()
-            if is_any_gpu(resource) and amount.value >= 1
+            if is_any_gpu(resource) and amount.number >= 1
         }
         dra = _NO_NAMES
         if self.dra:

@@ -7,7 +7,7 @@ binary values beyond 2^63-1 are capped, and `str()` gives the canonical text tha
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache, total_ordering
@@ -53,23 +53,21 @@ _DECIMAL_BY_POWER: Final = {power: suffix for suffix, power in DECIMAL_SUFFIXES.
 _BINARY_BY_POWER: Final = {power: suffix for suffix, power in BINARY_SUFFIXES.items()}
 
 
-def _fraction_of(number: Number) -> Fraction:
-    return Fraction(number) if isinstance(number, int) else number
-
-
 @total_ordering
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class Quantity:
     """An exact amount; equal when the amounts are, however they are written."""
 
-    value: Fraction
+    number: Number  # an integer where it is one, since arithmetic on those is ten times cheaper
     format: Format = Format.DECIMAL_SI
-    # the amount for sums of many: an integer where it is one, since arithmetic on those is ten times cheaper
-    number: Number = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        value = self.value
-        object.__setattr__(self, "number", value.numerator if value.denominator == 1 else value)
+    def __init__(self, number: Number, format: Format = Format.DECIMAL_SI) -> None:  # noqa: A002 # as the field
+        object.__setattr__(self, "number", number.numerator if number.denominator == 1 else number)
+        object.__setattr__(self, "format", format)
+
+    @property
+    def value(self) -> Fraction:
+        return Fraction(self.number)
 
     @classmethod
     def parse(cls, text: str | float) -> "Quantity":
@@ -89,26 +87,22 @@ class Quantity:
         return self.number < other.number
 
     def __hash__(self) -> int:
-        return hash(self.value)
+        return hash(self.number)
 
     def __bool__(self) -> bool:
         return self.number != 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(
-            _fraction_of(self.number + other.number), self.format if self.number else other.format
-        )
+        return Quantity(self.number + other.number, self.format if self.number else other.format)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(
-            _fraction_of(self.number - other.number), self.format if self.number else other.format
-        )
+        return Quantity(self.number - other.number, self.format if self.number else other.format)
 
     def __mul__(self, factor: Fraction | int) -> "Quantity":
-        return Quantity(self.value * factor, self.format)
+        return Quantity(self.number * factor, self.format)
 
     def with_value(self, value: Fraction | int) -> Self:
-        return type(self)(Fraction(value), self.format)
+        return type(self)(value, self.format)
 
     @property
     def is_whole(self) -> bool:
@@ -116,7 +110,7 @@ class Quantity:
         return isinstance(self.number, int)
 
 
-ZERO: Final = Quantity(Fraction(0))
+ZERO: Final = Quantity(0)
 
 
 def format_of_suffix(suffix: str) -> Format:

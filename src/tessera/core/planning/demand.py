@@ -45,7 +45,7 @@ class Demand:
 
 def profiles_of(amounts: Amounts) -> dict[MigProfile, int]:
     """The MIG devices among what a pod asks for; a part of one is none."""
-    every = ((MigProfile.of_resource(resource), int(amount.value)) for resource, amount in amounts.items())
+    every = ((MigProfile.of_resource(resource), int(amount.number)) for resource, amount in amounts.items())
     return {profile: number for profile, number in every if profile is not None and number > 0}
 
 
@@ -65,7 +65,7 @@ def demand_of(uses: Iterable[PodUse], since: str, rejected: Sequence[RejectedPod
         asks = use.asked or use.amounts
         (never_made if use.rejected else waiting).update(profiles_of(asks))
         if WHOLE_GPU in asks and not use.rejected:
-            whole += int(asks[WHOLE_GPU].value)
+            whole += int(asks[WHOLE_GPU].number)
     uncounted = sum(one.number * one.devices for one in rejected) - never_made.total()
     return Demand(waiting, fell_back, whole, never_made, uncounted)
 

@@ -8,7 +8,6 @@ different types, the record does not say who got which, and the last of them cou
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -52,7 +51,7 @@ def asked_before_fallback(pod: Pod) -> dict[str, Quantity]:
 
 def _with_devices(total: dict[str, Quantity], devices: Mapping[str, int]) -> dict[str, Quantity]:
     for resource, number in devices.items():
-        amount = Quantity(Fraction(number))
+        amount = Quantity(number)
         total[resource] = total[resource] + amount if resource in total else amount
     return total
 

@@ -21,7 +21,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from fractions import Fraction
 from typing import Final
 
 from tessera.core.errors import InvalidInput
@@ -227,7 +226,7 @@ def _after(resource: str, entries: Sequence[Replaced]) -> set[str]:
 
 def _asking(container: Container, gpus: Mapping[str, int]) -> Container:
     """A container with other GPUs, in each section that has some."""
-    amounts = {resource: Quantity(Fraction(count)) for resource, count in gpus.items()}
+    amounts = {resource: Quantity(count) for resource, count in gpus.items()}
 
     def section(given: Amounts) -> Amounts:
         rest = {r: amount for r, amount in given.items() if not amount or not is_any_gpu(r)}
