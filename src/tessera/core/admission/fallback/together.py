@@ -81,7 +81,7 @@ class Together:
         self._later = [iter(found) for found in lists.values()]  # the candidates that are not looked at yet
         self._next = [next(found, None) for found in self._later]
         self._lists: list[list[_Option]] = [[] for _ in lists]  # that have room alone
-        self._staying: list[list[int]] = []
+        self._staying = self._nodes_where_profiles_stay()
         self._ahead: list[_Ahead] = []
         self._chosen: dict[str, str] = {}
 
@@ -90,7 +90,6 @@ class Together:
         if self._injecting is NO_RULES and self._is_first_look_enough(nodes):
             return self._chosen
         self._look_at(Step.AS_ASKED)
-        self._staying = self._nodes_where_profiles_stay()
         for worst in _STEPS:
             if not self._look_at(worst):
                 continue  # no combination goes so far
@@ -110,7 +109,7 @@ class Together:
     def _is_first_look_enough(self, nodes: int) -> bool:
         """Whether one of the first combinations fits, as it does for most pods: to look ahead would take longer."""
         self._looks = _FIRST_LOOKS
-        reached = {int(one.order) for found in self._candidates for one in found}
+        reached = {one.order for found in self._candidates for one in found}
         return any(
             self._look(0, worst, changes, 0, nodes)
             for worst in _STEPS
@@ -121,8 +120,11 @@ class Together:
     def _look(self, place: int, worst: int, changes: int, used: int, nodes: int) -> bool:
         """Choose from one profile on, as `_choose` does, with no look ahead; False, too, after some looks."""
         after = len(self._asked) - place - 1
+        nodes &= self._staying[place][after + 1 - changes]
+        if not nodes:
+            return False
         for one in self._candidates[place]:
-            to, order = one.resource, int(one.order)
+            to, order = one.resource, one.order
             left = changes - (order > 0)
             if order > worst or self._looks <= 0:
                 return False
