@@ -24,7 +24,8 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "tls": "our TLS beside the event loop's: processor time and memory",
     "view": "filling the view: time and memory",
     "storm": "latency while nodes change",
-    "free": "what is free, by all pods: time, memory, events, decisions",
+    "free": "what is free, by all pods: time, memory, events",
+    "full": "a decision by what is free beside one by what is offered",
     "startup": "the command's and the server's start",
     "growth": "decision and memory against nodes and containers",
     "tools": "every command, the page and the controller against the number of nodes",
@@ -40,7 +41,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "autopilot": "how long tasks wait in simulated days, by who cuts the cards",
 }
 ALONE: Final = frozenset(
-    {"autopilot", "cards", "controller", "worth"}
+    {"autopilot", "cards", "controller", "full", "worth"}
 )  # nothing stands beside them: they need no peers
 QUICK_RUNS: Final = ("decision", "https", "view", "startup")
 
@@ -61,7 +62,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = arguments.names or (QUICK_RUNS if arguments.quick else list(RUNS))
     if arguments.check and not arguments.names:
-        names = ("instructions", *QUICK_RUNS, "cards", "tools", "controller", "autopilot")
+        names = ("instructions", *QUICK_RUNS, "full", "cards", "tools", "controller", "autopilot")
     results = Results(machine=describe(quick=arguments.quick))
     try:
         for _ in measure(names, results, quick=arguments.quick):

@@ -7,13 +7,15 @@ Everything is made from its number alone, so that two runs, and every program in
 
 from benchmarks.corpus.cluster import NODES, namespaces, node, nodes, offers, running_pods
 from benchmarks.corpus.reviews import NONCE, SIZES, Kind, pod, review, reviews
-from benchmarks.corpus.templates import TEMPLATES, Template
+from benchmarks.corpus.taken import pods_on
+from benchmarks.corpus.templates import TEMPLATES, TWO_PROFILES, Template
 
 __all__ = [
     "NODES",
     "NONCE",
     "SIZES",
     "TEMPLATES",
+    "TWO_PROFILES",
     "Kind",
     "Template",
     "namespaces",
@@ -21,6 +23,7 @@ __all__ = [
     "nodes",
     "offers",
     "pod",
+    "pods_on",
     "review",
     "reviews",
     "running_pods",

@@ -1,5 +1,6 @@
 """Reviews of pods that are about to be created."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from benchmarks.corpus.documents import Document, encoded
@@ -51,9 +52,11 @@ def review(template: Template, number: int, size: str = "4 KB", kind: Kind = "ow
     return encoded(document)
 
 
-def reviews(size: str = "4 KB", kind: Kind = "own annotation") -> list[bytes]:
+def reviews(
+    size: str = "4 KB", kind: Kind = "own annotation", templates: Sequence[Template] = TEMPLATES
+) -> list[bytes]:
     """One review of every template."""
-    return [review(template, number, size, kind) for number, template in enumerate(TEMPLATES)]
+    return [review(template, number, size, kind) for number, template in enumerate(templates)]
 
 
 def pod(template: Template, number: int, settings: int, kind: Kind) -> Document:

@@ -24,6 +24,17 @@ _A100_40: Final = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
 _H100: Final = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 _V100: Final = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}
 
+TWO_PROFILES: Final = (
+    Template(({_mig("3g.30gb"): "1"}, {_mig("1g.5gb"): "1"}), {}),
+    Template(({_mig("3g.30gb"): "1"}, {_mig("1g.5gb"): "1"}), _A100),
+    Template(({_mig("2g.20gb"): "1"}, {_mig("1g.10gb"): "1"}), {}),
+    Template(({_mig("2g.20gb"): "1"}, {_mig("3g.40gb"): "1"}), {}),
+    Template(({_mig("2g.20gb"): "3"}, {_mig("3g.40gb"): "2"}), _A100),
+    Template(({_mig("4g.40gb"): "1"}, {_mig("1g.20gb"): "1"}), {}),
+    Template(({_mig("7g.80gb"): "1"}, {_mig("1g.10gb"): "1"}), {}),
+    Template(({_mig("3g.40gb"): "9"}, {_mig("1g.10gb"): "1"}), {}),
+)
+
 TEMPLATES: Final = (
     Template(({_mig("3g.30gb"): "1"}, {}), {}),
     Template(({_mig("3g.30gb"): "1"}, {}), _V100),

@@ -58,6 +58,7 @@ class FreeNodes:
         self._names: dict[int, str] = {}
         self._taken: dict[str, dict[str, int]] = {}  # by bound pods, of nodes without GPUs too
         self._stale: set[str] = set()  # nodes whose columns are to be brought up to date
+        self._among, self._free_among = 0, dict[str, int]()  # of these nodes, the most that one has free
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
@@ -145,6 +146,19 @@ class FreeNodes:
                 return None
         return self._names[among & -among]
 
+    def has_free(self, among: int, gpus: Usage) -> bool:
+        """Whether one of some nodes has these GPUs free; it is asked about many kinds of pods, and mostly about one node."""
+        if self._stale:
+            self.refresh()
+        if among != self._among:
+            name = self._names.get(among)
+            free = self.columns.most(among) if name is None else dict(self._nodes[name].offered.counts)
+            self._among, self._free_among = among, free
+        for resource, amount in gpus:
+            if self._free_among.get(resource, 0) * _ONE < amount:
+                return False
+        return among in self._names or self.first(among, gpus) is not None
+
     def refresh(self) -> None:
         """Bring the columns up to date."""
         for name in self._stale:
@@ -161,8 +175,10 @@ class FreeNodes:
         if offer != one.offered:
             self.columns.move(one.offered, offer, one.bit)
             one.offered = offer
-        move_columns(self.others, one.in_others, others, one.bit)
-        one.in_others = others
+            self._among = 0
+        if others != one.in_others:
+            move_columns(self.others, one.in_others, others, one.bit)
+            one.in_others = others
 
 
 def _free_offer(one: _FreeNode, taken: Mapping[str, int]) -> Offer:

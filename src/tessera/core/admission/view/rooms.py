@@ -203,7 +203,7 @@ class Rooms:
         self._round += 1
         above = bool(self._unplaced) and self._is_above_some(min(self._unplaced))
         for gpus, groups in self._queued.items():
-            if above or self._nodes.first(freed, gpus) is not None:
+            if above or self._nodes.has_free(freed, gpus):
                 self._untried += [one.queue[0] for one in groups.values()]
         heapify(self._untried)
 
