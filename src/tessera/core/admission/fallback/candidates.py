@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from operator import attrgetter
+from typing import NamedTuple, Self
 
 from tessera.core.admission.policy import GIB, Constraints, FallbackPolicy
 from tessera.core.admission.view.usable import MOST_REMEMBERED, Usable, profiles_among
@@ -40,6 +41,17 @@ class Candidate:
     obstacle: str = ""  # why it may not be chosen
 
 
+class Candidates(NamedTuple):
+    """What may stand for a profile, best first."""
+
+    every: Sequence[Candidate]
+    allowed: Sequence[Candidate]  # those without an obstacle
+
+    @classmethod
+    def of(cls, every: Sequence[Candidate]) -> Self:
+        return cls(every, tuple([one for one in every if not one.obstacle]))
+
+
 def candidates_for(
     asked: str,
     profile: MigProfile,
@@ -48,7 +60,7 @@ def candidates_for(
     policy: FallbackPolicy,
     constraints: Constraints,
     over_quota: Callable[[str], str] | None,
-) -> Sequence[Candidate]:
+) -> Candidates:
     """What may stand for so many devices of a profile, best first; `over_quota` says which quota forbids a resource, if one is about GPUs."""
     offered = tuple(usable.most)
     # a node's credentials can state thousands of resources, and others each time
@@ -77,20 +89,23 @@ def _candidates(
     card_memory_gb: int | None,
     policy: FallbackPolicy,
     constraints: Constraints,
-) -> Sequence[Candidate]:
+) -> Candidates:
     ladder = _Ladder(profile, too_many, offered, whole, card_memory_gb, policy, constraints)
     chain = policy.chains.get(asked)
     others = ladder.rungs() if chain is None else ladder.chained(to for to in chain if to != asked)
-    return (Candidate(asked, Step.AS_ASKED, Step.AS_ASKED), *others)
+    return Candidates.of((Candidate(asked, Step.AS_ASKED, Step.AS_ASKED), *others))
 
 
-def _within_quota(listed: Sequence[Candidate], over_quota: Callable[[str], str]) -> Sequence[Candidate]:
+def _within_quota(listed: Candidates, over_quota: Callable[[str], str]) -> Candidates:
     """The same candidates, where a quota forbids some; what the pod asks for is the API server's to judge."""
-    asked, *others = listed
-    return asked, *(
-        one if one.obstacle else Candidate(one.resource, one.kind, one.order, over_quota(one.resource))
-        for one in others
-    )
+    asked, *others = listed.every
+    return Candidates.of((
+        asked,
+        *(
+            one if one.obstacle else Candidate(one.resource, one.kind, one.order, over_quota(one.resource))
+            for one in others
+        ),
+    ))  # fmt: skip
 
 
 @value

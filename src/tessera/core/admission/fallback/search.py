@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.fallback.candidates import Candidate, Step, candidates_for
+from tessera.core.admission.fallback.candidates import Candidate, Candidates, Step, candidates_for
 from tessera.core.admission.fallback.found import (
     NO_ROOM,
     NOT_ENOUGH,
@@ -108,9 +108,9 @@ class FallbackSearch:
 
     @cached_property
     def lists(self) -> list[Sequence[Candidate]]:
-        return [self._candidates(resource) for resource in self.asked]
+        return [self._candidates(resource).every for resource in self.asked]
 
-    def _candidates(self, resource: str) -> Sequence[Candidate]:
+    def _candidates(self, resource: str) -> Candidates:
         profile, constraints = self.asked[resource], self.constraints
         for minimum in self._policy.minimums(profile):
             constraints = constraints.at_least(minimum)
@@ -133,7 +133,7 @@ class FallbackSearch:
 
     def alternatives(self, resource: str) -> list[Candidate]:
         """All that may stand for a profile and is offered, best first: from these a scheduler can choose by what is free."""
-        return [one for one in self._candidates(resource) if not one.obstacle and self._fits(resource, one)]
+        return [one for one in self._candidates(resource).allowed if self._fits(resource, one)]
 
     def trials(
         self, chosen: Mapping[str, str] | None, now: "FallbackSearch | None" = None
@@ -239,11 +239,11 @@ class FallbackSearch:
         """The first combination that fits, the mildest first."""
         if len(self.asked) == 1:  # the usual pod: the first that fits, and no further
             (asked,) = self.asked
-            for one in self._candidates(asked):
-                if one.kind is not Step.AS_ASKED and not one.obstacle and self._fits(asked, one):
+            for one in self._candidates(asked).allowed:
+                if one.kind is not Step.AS_ASKED and self._fits(asked, one):
                     return {asked: one.resource}
             return None
-        lists = {asked: [one for one in self._candidates(asked) if not one.obstacle] for asked in self.asked}
+        lists = {asked: self._candidates(asked).allowed for asked in self.asked}
         injecting = NO_RULES
         if self._injects or self._injects_anyway:
             ruled = frozenset() if self._injects_anyway else frozenset(to for _, to in self._injects)

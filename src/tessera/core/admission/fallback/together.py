@@ -9,7 +9,7 @@ long, too, and few nodes are left, it is worked out for each of them which profi
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
@@ -78,9 +78,9 @@ class Together:
         self._rooms = defaultdict[str, dict[int, int]](dict)  # resource → profiles → nodes
         self._sources = defaultdict[str, int](int)  # the profiles for which each resource is chosen
         self._candidates = tuple(lists.values())
-        self._later = [iter(found) for found in lists.values()]  # the candidates that are not looked at yet
-        self._next = [next(found, None) for found in self._later]
-        self._lists: list[list[_Option]] = [[] for _ in lists]  # that have room alone
+        self._later: list[Iterator[Candidate]] = []  # the candidates that are not looked at yet
+        self._next: list[Candidate | None] = []
+        self._lists: list[list[_Option]] = []  # those that have room alone
         self._staying = self._nodes_where_profiles_stay()
         self._ahead: list[_Ahead] = []
         self._chosen: dict[str, str] = {}
@@ -89,6 +89,9 @@ class Together:
         """What each profile becomes; None when nothing fits, or there are too many combinations."""
         if self._injecting is NO_RULES and self._is_first_look_enough(nodes):
             return self._chosen
+        self._later = [iter(found) for found in self._candidates]
+        self._next = [next(found, None) for found in self._later]
+        self._lists = [[] for _ in self._asked]
         self._look_at(Step.AS_ASKED)
         for worst in _STEPS:
             if not self._look_at(worst):

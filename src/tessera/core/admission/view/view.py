@@ -178,4 +178,6 @@ class ClusterView:
 
 def nanos(amount: Number) -> int:
     """Billionths, rounded up; Kubernetes knows nothing finer, and whole numbers compare ten times faster than fractions."""
+    if isinstance(amount, int):
+        return amount * 10**9
     return -(-amount.numerator * 10**9 // amount.denominator)
