@@ -11,11 +11,11 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import Final
 
 from e2e.cluster import Cluster, ClusterWithNode
-from e2e.cluster.errors import ClusterError
 
 from stress.chaos.cards import CardsPart
 from stress.chaos.clocks import JumpingClock
@@ -39,8 +39,9 @@ def run_part(name: str, minutes: float, least: int, report: Report) -> None:
                 _run_on_node(NODE_PARTS[name], minutes, least, report, Path(folder))
             else:
                 _run_fleet(minutes, least, report, Path(folder))
-        except (ClusterError, OSError) as error:
-            report.add(name, f"the run ended: {error}")
+        except Exception as error:  # noqa: BLE001 # the other parts are run, and the tables are printed
+            traceback.print_exc()
+            report.add(name, f"the run ended: {error!r}")
         if len(report.findings) > before:
             kept = Path("out") / f"chaos-{name}"
             for log in Path(folder).rglob("*.log"):

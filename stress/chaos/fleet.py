@@ -20,6 +20,7 @@ from stress.chaos.schedule import Disturbance, Fault, Report
 from stress.chaos.world import (
     AUTO,
     CORDONED_BY_ADMIN,
+    DEPLOYMENTS,
     FIXED,
     MIG,
     MOST_UNAVAILABLE,
@@ -27,6 +28,7 @@ from stress.chaos.world import (
     NODES_OF,
     UNTIL,
     World,
+    make_deployment,
     make_pod,
 )
 from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
@@ -165,13 +167,14 @@ class Fleet:
 
     def _rest_when_idle(self) -> None:
         self._report.checks["nothing is busy when nothing happens"] += 1
-        before, requests, looks = self._uses(), _requests(self._cluster), self._looks()
+        before, asked, looks = self._uses(), _requests(self._cluster), self._looks()
         time.sleep(6.0)
-        after = self._uses()
         own = 2 * (self._looks() - looks) + 2 * 6.0  # the looks' own requests, and those for pods to delete
-        complaints = samples.too_busy(before, after, 6.0)
-        complaints += samples.too_many_requests(_requests(self._cluster) - requests - own, 6.0)
-        for complaint in complaints:
+        requests = (_requests(self._cluster) - asked - own) / 6.0
+        shares = samples.processor_shares(before, self._uses(), 6.0)
+        told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        self._report.say(self.kind, f"idle: {requests:.1f} requests a second; of a processor {told}")
+        for complaint in samples.complaints_about_idle(shares, requests):
             self._report.add(self.kind, complaint)
 
     def _looks(self) -> int:
@@ -200,7 +203,8 @@ class Fleet:
                     self._report.add(self.kind, complaint)
             for role, memory in self._memory.items():
                 self._report.checks["memory is flat"] += 1
-                if complaint := samples.growth(role, memory):
+                self._report.say(self.kind, f"memory of the {role}: {samples.memory_span(memory)}")
+                for complaint in samples.complaints_about_memory(role, memory):
                     self._report.add(self.kind, complaint)
         self._report.say(
             self.kind,
@@ -208,19 +212,24 @@ class Fleet:
         )
 
     def _use_everything(self) -> None:
-        """A pod that needs a whole card gets it from the autopilot, and pods that waited have what is free."""
+        """A pod that needs a whole card gets it by the autopilot, also after rejections, and pods that waited have what is free."""
         self._report.checks["after the faults everything can be had"] += 1
         self._world.calm.set()
-        body = make_pod("whole", AUTO, MIG + "7g.141gb")
-        body["metadata"]["annotations"] = {"gpu-webhook.k8s.io/min-memory": "130Gi"}
-        self._cluster.api.create(pods_path(NAMESPACE), body)
+        whole = make_pod("whole", AUTO, MIG + "7g.141gb")
+        whole["metadata"]["annotations"] = {"gpu-webhook.k8s.io/min-memory": "130Gi"}
 
         def all_bound() -> bool:
-            pods = self._cluster.api.get(pods_path(NAMESPACE), labelSelector="app=web")["items"]
-            whole = self._cluster.api.get(f"{pods_path(NAMESPACE)}/whole")
-            return len(pods) == 4 and all(pod["spec"].get("nodeName") for pod in (*pods, whole))
+            wanted = {"app=web": 4, "app=whole": 1}
+            pods = {
+                label: self._cluster.api.get(pods_path(NAMESPACE), labelSelector=label)["items"]
+                for label in wanted
+            }
+            return {
+                label: sum("nodeName" in pod["spec"] for pod in each) for label, each in pods.items()
+            } == wanted
 
         try:
+            self._cluster.api.create(DEPLOYMENTS, make_deployment("whole", whole, 1))
             self._cluster.wait(
                 all_bound, timeout=CALM, what="a node for a whole card, and for all who waited"
             )

@@ -292,8 +292,8 @@ class NodePart:
         complaints = samples.complaints_about_log(self.log, seconds)
         if self.figures.changes > MOST_CHANGES * seconds:
             complaints.append(f"the node was changed {self.figures.changes} times in {seconds:.0f} s")
-        complaints.append(samples.growth("program", self.figures.memory_kib))
-        for complaint in filter(None, complaints):
+        complaints += samples.complaints_about_memory("program", self.figures.memory_kib)
+        for complaint in complaints:
             self.report.add(self.kind, complaint)
 
     def use_everything(self) -> None:
@@ -328,7 +328,8 @@ class NodePart:
         time.sleep(5.0)
         after = samples.read_use(self.program.process.pid)
         if before and after:
-            for complaint in samples.too_busy({self.kind: before}, {self.kind: after}, 5.0):
+            shares = samples.processor_shares({self.kind: before}, {self.kind: after}, 5.0)
+            for complaint in samples.complaints_about_idle(shares):
                 self.report.add(self.kind, complaint)
 
     def run(self, minutes: float, least: int) -> None:
@@ -353,7 +354,7 @@ class NodePart:
         self.report.say(
             self.kind,
             f"{self._churn.pods} pods made, {self._churn.ran} seen running; {figures.layouts} layouts; "
-            f"the node changed {figures.changes} times",
+            f"the node changed {figures.changes} times; memory {samples.memory_span(figures.memory_kib)}",
         )
 
 

@@ -6,8 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from http.client import HTTPException
+from subprocess import SubprocessError
+from typing import Final
 
 from e2e.cluster.errors import ClusterError
+
+#: How breaking and mending may fail.
+BROKEN: Final = (ClusterError, OSError, HTTPException, SubprocessError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,6 @@ class Disturbance:
         try:
             with fault.strike():
                 time.sleep(self._chance.uniform(fault.least, fault.most))
-        except (ClusterError, OSError) as error:
+        except BROKEN as error:
             self._report.add(self._part, f"{fault.name!r} did not end: {error}")
         time.sleep(self._chance.uniform(0.3, 3.0))

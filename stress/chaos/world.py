@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from e2e.bridge import NAMESPACE as SERVICE_NAMESPACE
 from e2e.bridge import rights
@@ -24,6 +24,7 @@ from stress.chaos.clocks import JumpingClock
 from stress.chaos.plugins import AWAY, Plugins
 
 NAMESPACE: Final = "chaos"
+DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 DEFINITION: Final = "miglayouts.tessera.dev"
 FIXED, AUTO, OUTSIDE = "fixed", "auto", "outside"  # pools; the first two have a MigLayout of this name
 NODES_OF: Final = {FIXED: 5, AUTO: 4}
@@ -82,7 +83,7 @@ class World:
             self.replicas.leader()
             for layout in self.layouts():
                 api.create(LAYOUTS, layout)
-            api.create(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", _deployment("web", TWO, 4))
+            api.create(DEPLOYMENTS, make_deployment("web", make_pod("web", OUTSIDE, TWO), 4))
             yield
 
     def wait_for_definition(self) -> None:
@@ -225,8 +226,9 @@ def make_pod(name: str, pool: str, resource: str) -> Object:
     return {"metadata": {"name": name}, "spec": {**selector, "containers": [container]}}
 
 
-def _deployment(name: str, resource: str, replicas: int) -> Object:
-    labels: dict[str, Any] = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": make_pod(name, OUTSIDE, resource)["spec"]}
+def make_deployment(name: str, pod: Object, replicas: int) -> Object:
+    """A Deployment of pods like this one."""
+    labels = {"app": name}
+    template = {**pod, "metadata": {"labels": labels, "annotations": pod["metadata"].get("annotations", {})}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return {"metadata": {"name": name}, "spec": spec}

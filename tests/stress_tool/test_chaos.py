@@ -82,18 +82,22 @@ def test_a_part_goes_on_until_each_fault_was_tried_often_enough(
 )
 def test_memory_is_flat(memory_mib: list[int], grew: bool):
     """The end is compared with what there was after the warm-up."""
-    assert bool(samples.growth("controller", [mib * 1024 for mib in memory_mib])) == grew
+    complaints = samples.complaints_about_memory("controller", [mib * 1024 for mib in memory_mib])
+    assert bool(complaints) == grew
 
 
 def test_a_hot_loop_is_seen():
     """A process that uses a quarter of a processor while nothing happens is named; a process that came meanwhile is not."""
     before = {"webhook": Use(1, 1.0), "controller-1": Use(1, 10.0)}
     after = {"webhook": Use(1, 1.5), "controller-1": Use(1, 13.0), "controller-2": Use(1, 9.0)}
-    assert samples.too_busy(before, after, 6.0) == [
+    shares = samples.processor_shares(before, after, 6.0)
+    assert shares == {"webhook": 0.5 / 6, "controller-1": 0.5}
+    assert samples.complaints_about_idle(shares, 19.0) == [
         "controller-1 used 50% of a processor while nothing happened"
     ]
-    assert samples.too_many_requests(121.0, 6.0)
-    assert not samples.too_many_requests(119.0, 6.0)
+    assert samples.complaints_about_idle({}, 21.0) == [
+        "the API server got 21 requests a second while nothing happened"
+    ]
 
 
 def test_what_no_log_should_say(tmp_path: Path):
