@@ -73,11 +73,11 @@ def _run_fleet(minutes: float, least: int, report: Report, folder: Path) -> None
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=[*MINUTES], help="default: all of them")
+    parser.add_argument("parts", nargs="*", choices=[*MINUTES], default=[*MINUTES])
     parser.add_argument("--minutes", type=float, help="of all parts together; default: 20 for all of them")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    parts = options.parts or [*MINUTES]
+    parts = options.parts
     whole = sum(MINUTES[name] for name in parts)
     minutes = options.minutes or whole
     report = Report(options.seed)
