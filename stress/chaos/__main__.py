@@ -1,7 +1,7 @@
 """Twenty minutes of random faults.
 
-    make chaos                                            all parts
-    python -m stress.chaos cards --minutes 2 --seed 7     one of them, shorter, as seed 7 has it
+    make chaos                                                   all parts
+    python -m stress.chaos --part cards --minutes 2 --seed 7     one of them, shorter, as seed 7 has it
 
 A seed fixes which faults come, in which order, and what each one hits. When exactly a process is hit depends on the machine.
 """
@@ -73,11 +73,13 @@ def _run_fleet(minutes: float, least: int, report: Report, folder: Path) -> None
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=[*MINUTES], default=[*MINUTES])
+    parser.add_argument(
+        "--part", action="append", choices=[*MINUTES], help="may be repeated; default: all of them"
+    )
     parser.add_argument("--minutes", type=float, help="of all parts together; default: 20 for all of them")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    parts = options.parts
+    parts = options.part or [*MINUTES]
     whole = sum(MINUTES[name] for name in parts)
     minutes = options.minutes or whole
     report = Report(options.seed)
