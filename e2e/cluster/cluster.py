@@ -260,14 +260,19 @@ class ClusterWithNode(Cluster):
         self.restart_kubelet()
 
     def restart_kubelet(self) -> None:
-        """Stop the kubelet and start it again, and wait until it knows its pods again."""
-        listed = self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.node_name}")
-        pods = {
-            pod["metadata"]["uid"] for pod in listed["items"] if "deletionTimestamp" not in pod["metadata"]
-        }
+        """Stop the kubelet and start it again, and wait until it knows its pods again, as far as they were not deleted meanwhile."""
+        before = self._pods_of_node()
         self.stop_kubelet()
         self.start_kubelet()
-        self._until(lambda: self._kubelet_knows(pods), "the kubelet knows its pods again")
+        self._until(
+            lambda: self._kubelet_knows(before & self._pods_of_node()), "the kubelet knows its pods again"
+        )
+
+    def _pods_of_node(self) -> set[str]:
+        listed = self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.node_name}")
+        return {
+            pod["metadata"]["uid"] for pod in listed["items"] if "deletionTimestamp" not in pod["metadata"]
+        }
 
     def forget_devices(self) -> None:
         """Take from the node what device plugins of earlier tests left: a webhook or a kubelet may still count on it.

@@ -9,6 +9,7 @@ A seed fixes which faults come, in which order, and what each one hits. When exa
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -72,6 +73,8 @@ def _run_fleet(minutes: float, least: int, report: Report, folder: Path) -> None
 
 def main() -> None:
     """The command line."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # both end a run with everything stopped
+        signal.signal(number, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--part", action="append", choices=[*MINUTES], help="may be repeated; default: all of them"
