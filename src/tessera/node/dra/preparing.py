@@ -88,6 +88,8 @@ class Claims:
         self._clock = clock
         self._cards: dict[str, asyncio.Lock] = {}
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the claim's uid
+        # by the claim's uid: set when the kubelet ends a claim for which a call of its own still waits
+        self._ended: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._freed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -95,11 +97,14 @@ class Claims:
         """Make a claim's devices ready for its containers; doing it twice is doing it once."""
         began = self._clock()
         deadline, logged = began + timeout, False
+        ended = self._ended.setdefault(claim.uid, asyncio.Event())
         given, read_at = await self._read_until(claim, deadline), self._clock()
         if not given:  # other drivers have devices in it, and we have none
             return []
         while True:
-            result = await self._attempted(claim, given, max(0.0, deadline - self._clock()))
+            result = await self._attempted(claim, given, ended, max(0.0, deadline - self._clock()))
+            if ended.is_set():
+                raise CannotPrepare(f"claim {claim} was ended while it waited")
             if not isinstance(result, _Blocked):
                 self._metrics.prepared("prepared", self._clock() - began)
                 return [PreparedDevice(one.request, self._pool, one.device, one.cdi_names) for one in result]
@@ -113,7 +118,9 @@ class Claims:
                 given, read_at = await self._read_until(claim, deadline), self._clock()
 
     async def unprepare(self, claim: ClaimName) -> None:
-        """End a claim; one that is not known has ended."""
+        """End a claim; one that is not known has ended. What still waits for its devices does not get them."""
+        if (ended := self._ended.pop(claim.uid, None)) is not None:
+            ended.set()
         await self._to_the_end(self._end(claim.uid))
         self._metrics.unprepared()
 
@@ -144,18 +151,23 @@ class Claims:
             await asyncio.sleep(_POLL)
 
     async def _attempted(
-        self, claim: ClaimName, given: Sequence[GivenDevice], timeout: float
+        self, claim: ClaimName, given: Sequence[GivenDevice], ended: asyncio.Event, timeout: float
     ) -> tuple[HeldDevice, ...] | _Blocked:
         """An attempt that goes on to its end, and knows when no caller waits for the answer any more."""
         abandoned = asyncio.Event()
         try:
-            return await self._to_the_end(self._attempt(claim, given, abandoned, timeout))
+            return await self._to_the_end(self._attempt(claim, given, ended, abandoned, timeout))
         except asyncio.CancelledError:
             abandoned.set()
             raise
 
     async def _attempt(
-        self, claim: ClaimName, given: Sequence[GivenDevice], abandoned: asyncio.Event, timeout: float
+        self,
+        claim: ClaimName,
+        given: Sequence[GivenDevice],
+        ended: asyncio.Event,
+        abandoned: asyncio.Event,
+        timeout: float,
     ) -> tuple[HeldDevice, ...] | _Blocked:
         reached("prepare: claim read")
         offered = self._offered()
@@ -163,6 +175,8 @@ class Claims:
         try:
             async with AsyncExitStack() as stack:
                 await self._lock_claim(stack, claim.uid)
+                if ended.is_set():
+                    return _Blocked("it was ended")
                 await self._lock_cards(stack, keys)
                 async with self.changing:
                     devices = self._offered()
@@ -287,7 +301,8 @@ class Claims:
     async def _lock_claim(self, stack: AsyncExitStack, uid: str) -> None:
         """Alone on this claim, and before any card.
 
-        When a pod is deleted the kubelet cancels its call and ends the claim at once. What is still under way for the claim is
+        When a pod is deleted the kubelet cancels its call and ends the claim at once; of a pod that was deleted by force it ends
+        the claim, and may not cancel the call. What is still under way for the claim is
         done first: what it wrote after the end would hold the devices for ever.
         """
         await stack.enter_async_context(self._one_by_one.setdefault(uid, asyncio.Lock()))

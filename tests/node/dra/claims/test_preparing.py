@@ -325,6 +325,25 @@ def test_a_claim_that_ends_while_it_is_prepared_leaves_nothing(tmp_path: Path) -
     run(story)
 
 
+def test_a_claim_that_ends_while_it_waits_gets_nothing(tmp_path: Path) -> None:
+    """The kubelet ends the claim of a pod that was deleted by force, and does not cancel its call: it never ends it again."""
+
+    async def story() -> None:
+        node = Node(tmp_path)
+        first, second = node.claim("u-1", TWO), node.claim("u-2", TWO)
+        await node.claims.prepare(first)
+        waiting = asyncio.create_task(node.claims.prepare(second))
+        await asyncio.sleep(0)
+        await node.claims.unprepare(second)
+        await node.claims.unprepare(first)
+        with pytest.raises(CannotPrepare, match="claim ns/u-2 was ended while it waited"):
+            await waiting
+        assert (node.specs, node.store.readable()) == ([], [])
+        assert len(await node.claims.prepare(second)) == 1, "the claim of another pod may be the same"
+
+    run(story)
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Another process takes over from what is on disk: no other claim got the device, and nothing is left when it has ended."""
