@@ -440,6 +440,7 @@ def test_plan_gives_free_devices_first(busy):
         ],
         "placed": [{"devices": {"1g.10gb": 1}, "pods": ["default/waits"]}],
         "stillWaiting": [],
+        "blocked": [],
     }
 
 

@@ -33,6 +33,7 @@ class ControllerMetrics:
         self.layout_nodes: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by state
         self.foreign_records: Callable[[], int] = lambda: 0  # nodes
         self.rollouts = Counts("result")
+        self.blocked_pods: Callable[[], Mapping[tuple[str], int]] = dict  # by why
         self.recuts = Counts("result", known=[("done",), ("failed",), ("dryrun",)])
         self.wanted: Callable[[], Mapping[tuple[str, str], int]] = dict  # devices by kind and profile
         self.refused_devices: Callable[[], Mapping[tuple[str], int]] = dict  # by why
@@ -76,6 +77,8 @@ class ControllerMetrics:
     def _of_autopilot(self) -> Iterator[Family]:
         text = "Cards that the autopilot re-cut, or would have, by what became of it."
         yield self.recuts.family(f"{_PREFIX}_recuts_total", text)
+        text = "Pods that wait for something else than a device, by why: they hold nothing, and nothing is cut for them."
+        yield labelled(f"{_PREFIX}_autopilot_blocked_pods", "gauge", text, ("reason",), self.blocked_pods())
         text = "Devices that pods of MigLayouts in mode Auto want and do not have: they wait, fell back, or were rejected."
         wanted: Counter[tuple[str, str]] = Counter()
         for (kind, profile), number in self.wanted().items():

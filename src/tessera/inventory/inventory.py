@@ -56,6 +56,7 @@ class Inventory:
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
     pods: list[PodUse] = field(default_factory=list)
+    judged_until: str = ""  # the latest creation of a pod that the scheduler has judged, as the API writes it
     names: frozenset[str] = frozenset()  # of the nodes that count; without any, all do
     with_devices: bool = False  # whether to read which devices pods hold, where their kubelets write it down
     held: dict[str, set[str]] = field(default_factory=dict)  # node → ids of those devices
@@ -130,9 +131,15 @@ class Inventory:
 
     def add(self, pod: PodUse) -> None:
         if pod.amounts:
+            self.note_judged(pod)
             self.capacity.add(pod)
             if self.holds(pod):
                 self.pods.append(pod)
+
+    def note_judged(self, pod: PodUse) -> None:
+        """A pod was seen: what it says of how far the scheduler has come."""
+        if (pod.node or pod.judged) and pod.created > self.judged_until:
+            self.judged_until = pod.created
 
     def add_pod(self, pod: PodIn) -> None:
         """Take a pod in, with the devices that it holds where they are asked for."""
@@ -324,6 +331,7 @@ class FollowedInventory:
         self._remove_pod(Key(one.namespace, one.name))
         if one.amounts:
             self._pods.setdefault(one.namespace, {})[one.name] = one
+            self.inventory.note_judged(one)
             self.inventory.capacity.add(one)
             self.changed.set()
 

@@ -13,15 +13,24 @@ from typing import Final
 from tessera.core.devices.capacity import NodeUse
 from tessera.core.devices.held import Held
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.blocked import Block
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.blocked_pods import (
+    BlockedUntil,
+    IdleDevices,
+    blocked_by_reach,
+    blocked_by_turns,
+    without_pods,
+)
 from tessera.core.planning.changes import Way
 from tessera.core.planning.demand import MOST_MISSED, Demand, demand_of, most_wanted
 from tessera.core.planning.kinds import CardToCut, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
+from tessera.core.planning.summary import explain_blocked
 from tessera.core.planning.waiting import (
     DemandGroup,
     NodeRoom,
@@ -35,6 +44,7 @@ from tessera.core.resources import is_any_gpu
 from tessera.core.text import counts_in_words, nodes_named
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import HeldDevices
+from tessera.protocol.kubernetes.objects import seconds
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.protocol.mig.operator import MigManagerConfig
 
@@ -58,6 +68,8 @@ class NodeMemory:
     """Facts of nodes; what has changed since is worked out again."""
 
     def __init__(self) -> None:
+        self.idle = IdleDevices()
+        self.blocked = BlockedUntil()
         self._facts: dict[str, NodeFacts] = {}
 
     def of(self, inventory: Inventory) -> dict[str, NodeFacts]:
@@ -84,6 +96,17 @@ class NodeMemory:
                 found[name] = facts
         self._facts = found
         return found
+
+    def note_idle(
+        self, inventory: Inventory, facts: Mapping[str, NodeFacts], shut: Collection[str], now: float
+    ) -> None:
+        """Look at what is free now. `shut`: nodes that take no pods, or whose devices are being changed."""
+
+        def holders(name: str, resource: str) -> int:
+            return hash(frozenset(inventory.capacity.holders(name, resource).items()))
+
+        free = {name: (fact, fact.free) for name, fact in facts.items() if fact.has_gpus and name not in shut}
+        self.idle.note(free, holders, now)
 
     @staticmethod
     def known(inventory: Inventory, name: str, facts: NodeFacts) -> KnownLayout | UnknownLayout:
@@ -146,12 +169,14 @@ class Pending:
         for_running: bool = True,
         memory: NodeMemory | None = None,
         bound: Callable[[Sequence[DemandGroup]], Sequence[DemandGroup]] = lambda groups: groups,
+        now: float | None = None,
     ) -> None:
-        """`coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now: nothing of them is free.
+        """`now`: the time by which pods that wait for something else are left out; None: no pod is.
+
+        `coming`: what nodes whose layout is being changed will have of GPUs. `without`: nodes that take no pods now: nothing of them is free.
 
         `for_running`: free devices stay for pods that fell back and run. `memory`: for who asks again and again. `bound`: which groups are considered.
         """
-        self.demand: Demand = demand_of(inventory.pods, since, inventory.rejected.found)
         self._inventory = inventory
         self._facts = (memory or NodeMemory()).of(inventory)
         self._nodes = {name: one.use for name, one in self._facts.items() if one.has_gpus}
@@ -160,12 +185,43 @@ class Pending:
         self._rooms = [
             _room(one, self._facts[name].free, then.get(name)) for name, one in self._nodes.items()
         ]
-        groups = groups_of(inventory.pods, since, inventory.rejected.found)
+        self.blocked: Mapping[str, Block] = {}  # by namespace/name
+        pods = inventory.pods
+        groups = groups_of(pods, since, inventory.rejected.found)
         considered = bound(groups)
         self.not_considered = sum(len(one.names) for one in groups) - sum(
             len(one.names) for one in considered
         )
+        if now is not None:
+            if memory is not None:
+                memory.note_idle(inventory, self._facts, then, now)
+            self.blocked = self._find_blocked(considered, now, memory)
+            considered = without_pods(considered, self.blocked)
+            pods = [use for use in pods if f"{use.namespace}/{use.name}" not in self.blocked]
+        self.demand: Demand = demand_of(pods, since, inventory.rejected.found)
         self.waiting: WaitingGroups = sort_out(considered, self._rooms, for_running=for_running)
+
+    def _find_blocked(
+        self, groups: Sequence[DemandGroup], now: float, memory: NodeMemory | None
+    ) -> dict[str, Block]:
+        """The pods that wait for something else."""
+        waiting = {
+            f"{use.namespace}/{use.name}": use
+            for use in self._inventory.pods
+            if not use.node and (use.claim or any(map(is_any_gpu, use.amounts)))
+        }
+        known = BlockedUntil() if memory is None else memory.blocked
+        blocked, times = known.sort_out(waiting, self._inventory.judged_until, seconds, now)
+        groups = without_pods(groups, blocked)
+        if memory is None:
+            in_reach = blocked_by_turns(groups, self._rooms, times, now)
+        else:
+            idle = [NodeRoom(room.node, memory.idle.on(room.node.name)) for room in self._rooms]
+            in_reach = blocked_by_reach(groups, idle, times, now)
+        for name in in_reach:
+            blocked[name] = Block.IN_REACH
+            known.put(waiting[name].uid, Block.IN_REACH, now)
+        return blocked
 
     @property
     def mig_manager(self) -> MigManagerConfig | None:
@@ -184,6 +240,7 @@ class Pending:
             yield f"{more}: at most {MOST_MISSED} of one namespace do"
         if self._inventory.rejected.unseen:
             yield f"workloads whose pods are rejected are not counted: {self._inventory.rejected.unseen}"
+        yield from explain_blocked(self.blocked)
         if demand.whole_gpus:
             yield f"whole GPUs that pods wait for ({demand.whole_gpus}) are no part of the plan"
 

@@ -5,12 +5,13 @@ How much of what pods ask for is looked at: whoever may create pods can ask for 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final
 
 from tessera.core.admission.limits import weight
 from tessera.core.autopilot.values import CardSupply, Kind, Want
+from tessera.core.kubernetes.blocked import Block
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.waiting import DemandGroup, WaitingGroups
 from tessera.core.text import number_of
@@ -80,10 +81,10 @@ _HELD: Final = "pods hold it, or may"
 
 
 def wanting_inventory() -> Inventory:
-    """What to read of a cluster, to know what its pods want; pods with scheduling gates wait for something else first."""
+    """What to read of a cluster, to know what its pods want."""
     return Inventory(
         lambda _: True,
-        holds=lambda use: bool(use.record) if use.node else not use.gated,
+        holds=lambda use: not use.node or bool(use.record),
         places=True,
         with_rejected=True,
     )
@@ -101,6 +102,7 @@ class Situation:
     used: Mapping[str, Mapping[MigProfile, int]] | None = (
         None  # by node: devices that pods have; None: all that is held
     )
+    blocked: Mapping[Block, int] = field(default_factory=dict)  # pods that wait for something else
 
 
 def situation(
@@ -119,7 +121,14 @@ def situation(
     """
     since = moment(now - _FELL_BACK)
     pending = Pending(
-        inventory, since, coming=coming, without=without, for_running=False, memory=memory, bound=fair
+        inventory,
+        since,
+        coming=coming,
+        without=without,
+        for_running=False,
+        memory=memory,
+        bound=fair,
+        now=now,
     )
     found = pending.cards()
     cards = {
@@ -145,8 +154,9 @@ def situation(
         cards,
         {name: reason for reason, names in found.without.items() for name in names},
         pending.waiting.queues,
-        "; ".join(_unseen(inventory, pending.not_considered)),
+        "; ".join(_unseen(inventory, pending)),
         {name: dict(_used(inventory, name, most)) for name in cards},
+        Counter(pending.blocked.values()),
     )
 
 
@@ -160,9 +170,12 @@ def _used(
             yield profile, number
 
 
-def _unseen(inventory: Inventory, pods: int) -> Iterator[str]:
+def _unseen(inventory: Inventory, pending: Pending) -> Iterator[str]:
     """What does not count."""
-    if pods:
+    if blocked := len(pending.blocked):
+        wait = "waits" if blocked == 1 else "wait"
+        yield f"not counted: {number_of(blocked, 'pod')} that {wait} for something else than a device"
+    if pods := pending.not_considered:
         yield f"not counted: {number_of(pods, 'pod')} in namespaces that ask for too many different things"
     if inventory.rejected.unseen:
         yield f"workloads whose pods are rejected are not counted: {inventory.rejected.unseen}"

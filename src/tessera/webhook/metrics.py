@@ -248,6 +248,9 @@ def free_metrics(view: LiveView | FileView) -> Iterable[Family]:
     yield labelled("gpu_webhook_free_view_unbound_pods", "gauge", text, ["state"], unbound)
     text = "Of these, pods that what is free on some node is kept for."
     yield gauge("gpu_webhook_free_view_rooms", text, rooms)
+    text = "Pods that wait for something else than a device, by why: nothing that is free is kept for them."
+    blocked = {(block,): number for block, number in free.blocked.items()} if free else {}
+    yield labelled("gpu_webhook_free_view_blocked_pods", "gauge", text, ["reason"], blocked)
     text = "Pods that ask for more than is kept of one pod: nothing that is free is kept for them."
     yield gauge("gpu_webhook_free_view_partial_pods", text, free.partial if free else 0)
 

@@ -29,6 +29,7 @@ from tessera.cli.mig.applying import ApplyOptions, apply_plan
 from tessera.cli.mig.plan_output import (
     DRAWN,
     More,
+    blocked_document,
     demand_document,
     print_advice,
     print_plan,
@@ -314,7 +315,8 @@ def _pending(
     inventory = pending_inventory(LabelSelector.parse(selector))
     inventory.mig_manager = configs
     read_inventory(inventory, cluster, sources)
-    pending = Pending(inventory, moment(time.time() - since))
+    now = time.time()
+    pending = Pending(inventory, moment(now - since), now=now)
     warn(*pending.words())
     return pending
 
@@ -344,7 +346,10 @@ def _print_pending(
     fields = {
         "cost": {"nodes": found.nodes, "cards": changes.cards, "podsToEnd": []},
         "asked": demand_document(pending.demand),
-        "waiting": waiting_document(pending.waiting, outcome),
+        "waiting": {
+            **waiting_document(pending.waiting, outcome),
+            "blocked": blocked_document(pending.blocked),
+        },
     }
     more = More(explain_outcome(outcome), fields, pending.mig_manager)
     return print_plan(changes, places, output, more), changes.nodes

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.output import Output, table, warn
+from tessera.core.kubernetes.blocked import Block
 from tessera.core.mig.layout import NodeLayout, named_cards
 from tessera.core.planning.changes import NodeChange, Way, difference, profile_counts, total
 from tessera.core.planning.configurations import Configs, PlanChanges, parted_entries
@@ -198,6 +199,15 @@ def waiting_document(waiting: WaitingGroups, outcome: PlanEffect) -> dict[str, A
         "placed": [_group(group) for group in outcome.placed],
         "stillWaiting": [_group(group) for group in outcome.still_waiting],
     }
+
+
+def blocked_document(blocked: Mapping[str, Block]) -> list[dict[str, Any]]:
+    """The pods that wait for something else, by why."""
+    return [
+        {"reason": str(block), "pods": pods}
+        for block in Block
+        if (pods := [name for name, found in blocked.items() if found is block])
+    ]
 
 
 def _group(group: DemandGroup) -> dict[str, Any]:

@@ -53,6 +53,9 @@ class PodUse:
     uid: str = ""  # at least its first letters, by which devices are known to be its own
     priority: int = 0  # read where `where` is
     gated: bool = False  # it has scheduling gates: it waits for something else first
+    judged: str = (
+        ""  # since when the scheduler finds no place, as the API writes it; empty: it has said nothing
+    )
 
     @property
     def is_partial(self) -> bool:

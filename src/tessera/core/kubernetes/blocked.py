@@ -25,6 +25,13 @@ class Block(StrEnum):
     SILENT = "silent"  # the scheduler has set no condition, and has set some for pods that were created later
 
 
+BLOCKED: Final = {
+    Block.HELD: "scheduling gates keep the scheduler from it",
+    Block.IN_REACH: "a free device was in reach for 30 s and it did not get it",
+    Block.SILENT: "the scheduler has said nothing for 30 s and places pods that were created later",
+}
+
+
 def find_block(
     now: float,
     *,

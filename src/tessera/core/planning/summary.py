@@ -1,9 +1,10 @@
 """A plan's outcome in sentences."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from tessera.core.kubernetes.blocked import BLOCKED, Block
 from tessera.core.mig.layout import named_cards
 from tessera.core.mig.misfit import a, explain_misfit
 from tessera.core.mig.placement import Wish
@@ -136,6 +137,16 @@ def explain_waiting(waiting: WaitingGroups) -> list[str]:
         names = list(dict.fromkeys(name for group in groups for name in group.names))
         sentences.append(f"no layout helps {_named(names, 'pod')}, {_devices(groups)}: {reason}")
     return sentences
+
+
+def explain_blocked(blocked: Mapping[str, Block]) -> list[str]:
+    """Pods that wait for something else, and why."""
+    names = {block: [name for name, found in blocked.items() if found is block] for block in Block}
+    return [
+        f"not planned for, since {BLOCKED[block]}: {_named(some, 'pod')}"
+        for block, some in names.items()
+        if some
+    ]
 
 
 def explain_outcome(outcome: PlanEffect) -> list[str]:

@@ -8,7 +8,7 @@ cordoned or not ready today excludes no pod, as in `scheduling`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -226,12 +226,7 @@ def settle(
 ) -> tuple[list[DemandGroup], dict[int, Counter[str]]]:
     """Give rooms to pods, those that exist and have the fewest nodes to go to first; who is left, and what was given where."""
     rest, given = list(groups), dict[int, Counter[str]]()
-    # only nodes that have some of a device are looked at, and few have
-    having: dict[str, set[int]] = {}
-    for i, room in enumerate(rooms):
-        for resource, amount in room.free.items():
-            if amount > 0 and is_any_gpu(resource):
-                having.setdefault(resource, set()).add(i)
+    having = nodes_having(rooms)
     for index in sorted(
         range(len(groups)), key=lambda i: (not groups[i].waits, groups[i].rejected, len(may[i]), i)
     ):
@@ -239,7 +234,7 @@ def settle(
         left = len(group.names)
         for asks in (group.asks, *group.instead):
             devices = [resource for resource in asks if is_any_gpu(resource)]
-            some = set.intersection(*(having.get(resource, set()) for resource in devices))
+            some = having(asks)
             for i in (i for i in may[index] if left and i in some) if some else ():
                 if pods := rooms[i].fits(asks, left):
                     rooms[i].take(asks, pods)
@@ -249,6 +244,20 @@ def settle(
                     left -= pods
         rest[index] = group.fewer(len(group.names) - left)
     return rest, given
+
+
+def nodes_having(rooms: Sequence[NodeRoom]) -> Callable[[Iterable[str]], set[int]]:
+    """Which nodes have some of all devices among these resources: only those are looked at, and few have."""
+    having: dict[str, set[int]] = {}
+    for i, room in enumerate(rooms):
+        for resource, amount in room.free.items():
+            if amount > 0 and is_any_gpu(resource):
+                having.setdefault(resource, set()).add(i)
+
+    def have(asks: Iterable[str]) -> set[int]:
+        return set.intersection(*(having.get(resource, set()) for resource in asks if is_any_gpu(resource)))
+
+    return have
 
 
 def allowed_nodes(

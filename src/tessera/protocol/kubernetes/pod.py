@@ -206,13 +206,14 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
     )
     if where is None or not where(use):
         return use.bounded()
-    spec = one.spec
+    spec, scheduled = one.spec, one.status.condition("PodScheduled")
     return replace(
         use,
         created=created,
         where=spec.placement(),
         priority=spec.priority or 0,
         gated=bool(spec.scheduling_gates),
+        judged=(scheduled.last_transition_time or created) if scheduled.is_refused else "",
     ).bounded()
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tessera.controller.layouts.auto.autopilot import closed, coming
 from tessera.controller.layouts.plan import SeenNode
 from tessera.controller.reconciler import Beside, TooLong
+from tessera.core.kubernetes.blocked import Block
 from tessera.inventory.inventory import FollowedInventory
 from tessera.inventory.pending import NodeMemory
 from tessera.inventory.wants import Situation, situation, wanting_inventory
@@ -50,6 +51,11 @@ class DemandFollower:
         self._read = 0.0  # when rejected workloads were read
         self._looked = 0.0
         self._failed = ""  # why the last look failed
+        self._blocked: Mapping[Block, int] = {}
+
+    def blocked_pods(self) -> dict[tuple[str], int]:
+        """How many pods wait for something else than a device, by why; none while nothing is followed."""
+        return {(block,): self._blocked.get(block, 0) for block in Block} if self._followed else {}
 
     def start(self) -> None:
         """Begin to follow; raises what has ended it, once: then it begins anew."""
@@ -177,10 +183,13 @@ class DemandFollower:
 
         followed.pause()
         try:
-            return await self._beside.do(work)
+            seen = await self._beside.do(work)
         except TooLong:
             self.stop()  # its thread reads the inventory still
             raise
+        else:
+            self._blocked = seen.blocked
+            return seen
         finally:
             try:
                 followed.catch_up()

@@ -40,6 +40,7 @@ class Looking:
         self._pilot = pilot
         self._beside = Beside()
         self._demand = DemandFollower(parts.client, parts.follower, nodes, self._beside, soonest)
+        parts.metrics.blocked_pods = self._demand.blocked_pods
         self._time = ServerTime(parts.client)
         self._wrong_clock = Once()
 
