@@ -248,6 +248,8 @@ def free_metrics(view: LiveView | FileView) -> Iterable[Family]:
     yield labelled("gpu_webhook_free_view_unbound_pods", "gauge", text, ["state"], unbound)
     text = "Of these, pods that what is free on some node is kept for."
     yield gauge("gpu_webhook_free_view_rooms", text, rooms)
+    text = "Of these, rooms beyond the share of their namespace: they count against that namespace alone."
+    yield gauge("gpu_webhook_free_view_own_rooms", text, free.own_rooms if free else 0)
     text = "Pods that wait for something else than a device, by why: nothing that is free is kept for them."
     blocked = {(block,): number for block, number in free.blocked.items()} if free else {}
     yield labelled("gpu_webhook_free_view_blocked_pods", "gauge", text, ["reason"], blocked)

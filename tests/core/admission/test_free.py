@@ -37,8 +37,8 @@ def followed(*nodes):
     return offers, offers.follow_pods()
 
 
-def at_once(offers):
-    view = offers.now()
+def at_once(offers, namespace="default"):
+    view = offers.now(namespace)
     assert view is not None
     return view
 
@@ -392,9 +392,11 @@ events = st.one_of(
 class Model:
     """The naive one: pods and nodes as they are; nothing incremental."""
 
-    def __init__(self, settled):
+    def __init__(self, settled, least=8):
+        """`least`: devices that each namespace may hold against others."""
         self.offers, self.now, self.settled = Offers(FIRST), 0.0, settled
         self.index = self.offers.follow_pods()
+        self.index._rooms.shares.least = least * ONE
         self.pods = {}
 
     def happen(self, event):
@@ -422,10 +424,15 @@ class Model:
 
 
 @settings(max_examples=examples(300))
-@given(st.lists(events, max_size=30), st.booleans())
-def test_free_is_allocatable_less_bound_less_rooms_whatever_came_before(happened, settled):
-    """On each node, of each resource; never less than nothing by our own rooms; each pod that waits has at most one."""
-    model = Model(settled)
+@given(
+    st.lists(events, max_size=30),
+    st.booleans(),
+    st.sampled_from([8, 1]),
+    st.sampled_from(["default", "other"]),
+)
+def test_free_is_allocatable_less_bound_less_rooms_whatever_came_before(happened, settled, least, space):
+    """On each node, of each resource, as each namespace sees it; never less than nothing by our own rooms; each pod that waits has at most one."""
+    model = Model(settled, least)
     for event in happened:
         model.happen(event)
     taken: dict[str, Counter[str]] = {}
@@ -434,9 +441,9 @@ def test_free_is_allocatable_less_bound_less_rooms_whatever_came_before(happened
         if isinstance(one, BoundPod):
             taken.setdefault(one.node, Counter()).update(dict(one.usage))
     rooms = [one for one in model.holders() if one.node]
-    for one in rooms:
+    for one in [one for one in rooms if one.is_seen_by(space)]:
         kept.setdefault(one.node, Counter()).update(dict(one.group.shape.usage))
-    view, offers = at_once(model.offers), model.offers
+    view, offers = at_once(model.offers, space), model.offers
     for name, one in offers.nodes.items():
         offer, bit = one.offer, offers._bits.get(name, 0)
         used, room = taken.get(name, Counter()), kept.get(name, Counter())
@@ -495,10 +502,10 @@ def test_step_by_step_is_the_same_as_built_at_once(happened):
 
 
 @settings(max_examples=examples(200))
-@given(st.lists(events, max_size=30))
-def test_who_has_no_room_finds_none(happened):
+@given(st.lists(events, max_size=30), st.sampled_from([8, 1]))
+def test_who_has_no_room_finds_none(happened, least):
     """Whoever waits without a room, and is not held back, fits nowhere; and no room of lower priority is in its way."""
-    model = Model(settled=False)
+    model = Model(settled=False, least=least)
     for event in happened:
         model.happen(event)
     offers, nodes = model.offers, model.index._nodes
@@ -506,9 +513,32 @@ def test_who_has_no_room_finds_none(happened):
         shape = one.group.shape
         if not one.node and one.block is None:
             may_use = offers.for_pod(shape.placement)
-            assert nodes.first(may_use, shape.usage) is None
+            assert nodes.first(may_use, shape.usage, one.namespace) is None
             for name, rooms in model.index._rooms._on.items():
-                lower = [other for other in rooms.values() if other.rank[0] > one.rank[0]]
+                seen = [other for other in rooms.values() if other.is_seen_by(one.namespace)]
+                lower = [other for other in seen if other.rank[0] > one.rank[0]]
                 assert not (lower and nodes.bit(name) & may_use) or not model.index._rooms._would_fit(
                     name, one, lower
                 )
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(events, max_size=30), st.sampled_from([8, 1]))
+def test_a_room_counts_against_others_as_long_as_its_namespace_has_its_share(happened, least):
+    """What a namespace holds beyond its share is its own; the oldest room of these is always beyond it."""
+    model = Model(settled=False, least=least)
+    for event in happened:
+        model.happen(event)
+    rooms = [one for one in model.holders() if one.node]
+    shared: dict[str, Counter[str]] = {}
+    for one in rooms:
+        if not one.is_own:
+            shared.setdefault(one.namespace, Counter()).update(dict(one.group.shape.gpus))
+    shares = model.index._rooms.shares
+    assert {space: +held for space, held in shares._shared.items()} == shared
+    assert model.index.own_rooms == sum(one.is_own for one in rooms)
+    for space, own in shares._own.items():
+        held, oldest = shared.get(space, Counter()), next(iter(own.values()))
+        gpus = dict(oldest.group.shape.gpus)
+        most = {what: max(least * ONE, model.index._nodes.total(what) // 4) for what in gpus}
+        assert any(held[what] + amount > most[what] for what, amount in gpus.items())

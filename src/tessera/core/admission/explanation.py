@@ -53,7 +53,7 @@ def view_of_free(pod: Pod, view: ClusterView, policy: Policy) -> ClusterView | N
     except InvalidInput:
         return None
     matters = when is When.FULL and asked_profiles(pod) and why_as_missing(pod, view) is None
-    return view.now() if matters else None
+    return view.now(pod.namespace) if matters else None
 
 
 def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
@@ -67,7 +67,7 @@ def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
     except InvalidInput:
         return []
     if when is When.FULL and why_as_missing(complete, view) is None:
-        now = search_now(search, view)
+        now = search_now(search, view, complete.namespace)
         outcome = choose(complete, search, view, policy, is_template=False).found
     else:
         now, outcome = None, search.choose()

@@ -87,7 +87,7 @@ def choose(
     skipped = why_as_missing(pod, view, is_template=is_template)
     if skipped is not None:
         return Chosen(search.choose(), skipped.by)
-    now = search_now(search, view)
+    now = search_now(search, view, pod.namespace)
     found = first_free(pod, now, policy)
     if isinstance(found, AsAsked):
         return Chosen(found, "full", as_asked="what it asks for is free")
@@ -108,9 +108,9 @@ def choose(
     return Chosen(found, "full", "full", replaced="{} is taken, {} is the first that is free", why=why)
 
 
-def search_now(search: FallbackSearch, view: ClusterView) -> FallbackSearch:
+def search_now(search: FallbackSearch, view: ClusterView, namespace: str) -> FallbackSearch:
     """The same search by what is free; the view knows that."""
-    free = view.now()
+    free = view.now(namespace)
     assert free is not None  # noqa: S101 # else `why_as_missing` says so
     now = search.in_view(free)
     # all nodes that the pod can use define what a whole GPU is, and not only those where one is free

@@ -6,6 +6,7 @@ There is no clock here: who writes says what time it is, in seconds of any clock
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from tessera.core.admission.limits import BeyondLimits
@@ -63,9 +64,10 @@ class FreeIndex:
         """What is free of the resources that fallback does not look at."""
         return self._nodes.others
 
-    def settle(self) -> None:
-        """Bring everything up to date, before it is read."""
+    def settle(self, namespace: str = "") -> None:
+        """Bring everything up to date, before it is read: as a namespace sees it."""
         self._rooms.settle(self._now)
+        self._nodes.look_as(namespace)
         self._nodes.refresh()
 
     @contextmanager
@@ -79,23 +81,27 @@ class FreeIndex:
             self._nodes.freed,
         )
         if isinstance(pod, BoundPod):
-            node, usage, give_back, take = pod.node, pod.usage, nodes.unbind, nodes.bind
+            give_back, take = (
+                partial(nodes.unbind, pod.node, pod.usage),
+                partial(nodes.bind, pod.node, pod.usage),
+            )
         elif holder is not None and holder.node:
-            node, usage, give_back, take = holder.node, holder.group.shape.usage, nodes.give_back, nodes.keep
+            room = holder.node, holder.group.shape.usage, holder.space
+            give_back, take = partial(nodes.give_back, *room), partial(nodes.keep, *room)
         else:
             yield
             return
-        give_back(node, usage)
+        give_back()
         nodes.freed = freed  # no other pod is offered it
         try:
             yield
         finally:
-            take(node, usage)
+            take()
 
     def has_room(self, pod: Pod) -> bool:
         """Whether one node that a pod can use has all that it asks for free."""
         self.settle()
-        return self._nodes.first(self._where(pod), usage_of(pod)) is not None
+        return self._nodes.first(self._where(pod), usage_of(pod), pod.namespace) is not None
 
     # What is shown
 
@@ -112,6 +118,11 @@ class FreeIndex:
     def rooms(self) -> int:
         """How many of these have room."""
         return self._rooms.kept
+
+    @property
+    def own_rooms(self) -> int:
+        """How many rooms count against their own namespace alone."""
+        return self._rooms.shares.own
 
     @property
     def blocked(self) -> dict[Block, int]:
@@ -178,7 +189,8 @@ class FreeIndex:
         elif pod.held:
             self._held += 1
         else:
-            self._rooms.add(key, pod.shape, pod.priority, pod.created, now, pod.verdict)
+            space = pod.origin.namespace
+            self._rooms.add(key, space, pod.shape, pod.priority, pod.created, now, pod.verdict)
 
     def remove_pod(self, key: str) -> None:
         """A pod is gone, or over; one that is not known is none of those that count."""
@@ -218,7 +230,7 @@ class FreeIndex:
         self._reserved.setdefault(known_by, []).append(key)
         self._until[key] = now + RESERVED, known_by
         self._count(known_by, 1)
-        self._rooms.add(key, shape, pod.priority or 0, float("inf"), now)
+        self._rooms.add(key, origin.namespace, shape, pod.priority or 0, float("inf"), now)
 
     def admitted(self, namespace: str) -> dict[str, int]:
         """The GPUs of the pods of a namespace that were admitted here and were not seen yet: its quotas may not count them."""

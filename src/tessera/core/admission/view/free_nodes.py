@@ -3,7 +3,8 @@
 Sums change at once; the columns follow when they are looked at, so that many changes of one node cost one move.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tessera.core.admission.view.pods import Usage
@@ -59,6 +60,9 @@ class FreeNodes:
         self._taken: dict[str, dict[str, int]] = {}  # by bound pods, of nodes without GPUs too
         self._stale: set[str] = set()  # nodes whose columns are to be brought up to date
         self._among, self._free_among = 0, dict[str, int]()  # of these nodes, the most that one has free
+        self._totals: Counter[str] = Counter()  # of all nodes, by GPU resource
+        self._own: dict[str, dict[str, dict[str, int]]] = {}  # rooms that one namespace sees, by it and node
+        self._seen_by = ""  # whose own rooms are in the columns; empty: nobody's
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
@@ -73,6 +77,9 @@ class FreeNodes:
             one = self._nodes[name] = _FreeNode(bit)
             self._names[bit] = name
             self._every |= bit
+        else:
+            self._totals.subtract(dict(one.offer.counts))
+        self._totals.update(dict(offer.counts))
         one.take(node, offer, others, self._transient)
         self._touch(name, one)
 
@@ -80,6 +87,7 @@ class FreeNodes:
         """A node is gone, or has no GPUs any more; no pod has a room there."""
         one = self._nodes.pop(name)
         self._stale.discard(name)
+        self._totals.subtract(dict(one.offer.counts))
         self._move(one, NO_OFFER, _NO_SUMS)
         self._every ^= one.bit
         self.freed &= ~one.bit
@@ -99,39 +107,73 @@ class FreeNodes:
         if (one := self._nodes.get(name)) is not None:
             self._touch(name, one)
 
-    def keep(self, name: str, usage: Usage) -> None:
-        """Keep a room on a node."""
-        _add(self._nodes[name].kept, usage)
+    def total(self, resource: str) -> int:
+        """How much of a GPU resource all nodes have together, in billionths."""
+        return self._totals[resource] * _ONE
+
+    def keep(self, name: str, usage: Usage, space: str = "") -> None:
+        """Keep a room on a node; `space`: the namespace that alone sees it."""
+        _add(self._own.setdefault(space, {}).setdefault(name, {}) if space else self._nodes[name].kept, usage)
         self._stale.add(name)
 
-    def give_back(self, name: str, usage: Usage) -> None:
+    def give_back(self, name: str, usage: Usage, space: str = "") -> None:
         one = self._nodes[name]
-        _subtract(one.kept, usage)
+        if space:
+            nodes = self._own[space]
+            _subtract(nodes[name], usage)
+            if not nodes[name]:
+                del nodes[name]
+            if not nodes:
+                del self._own[space]
+        else:
+            _subtract(one.kept, usage)
         self._touch(name, one)
 
-    def lacks(self, name: str) -> list[str]:
-        """Of what more is taken and kept than the node has; of everything that is kept where it has nothing free."""
+    def look_as(self, namespace: str) -> None:
+        """From now on the columns have the rooms that this namespace sees."""
+        space = namespace if namespace in self._own else ""
+        if space != self._seen_by:
+            self._stale.update(self._own.get(self._seen_by, ()), self._own.get(space, ()))
+            self._seen_by = space
+
+    def spaces_on(self, name: str) -> list[str]:
+        """The namespaces that have rooms on a node which they alone see."""
+        return [space for space, nodes in self._own.items() if name in nodes] if self._own else []
+
+    @property
+    def has_own(self) -> bool:
+        """Whether some room is seen by its own namespace alone."""
+        return bool(self._own)
+
+    def lacks(self, name: str, space: str = "") -> list[str]:
+        """Of what more is taken and kept than the node has; of everything that is kept where it has nothing free.
+
+        `space`: of what this namespace alone sees.
+        """
         one, taken = self._nodes[name], self._taken.get(name, _NO_SUMS)
+        kept = self._own.get(space, {}).get(name, _NO_SUMS) if space else one.kept
         if one.shut:
-            return list(one.kept)
+            return list(kept)
         return [
             resource
-            for resource, amount in one.kept.items()
+            for resource, amount in kept.items()
             if resource not in one.lent
             and (has := one.has.get(resource, _default_of(resource))) is not None
-            and has < amount + taken.get(resource, 0)
+            and has < amount + taken.get(resource, 0) + (one.kept.get(resource, 0) if space else 0)
         ]
 
-    def left(self, name: str, resource: str) -> int | None:
-        """How much of a resource is free on a node, in billionths; None: any amount."""
+    def left(self, name: str, resource: str, namespace: str = "") -> int | None:
+        """How much of a resource is free on a node, in billionths, as a namespace sees it; None: any amount."""
         one = self._nodes[name]
         has = one.has.get(resource, _default_of(resource))
         if one.shut or has is None or resource in one.lent:
             return 0 if one.shut else has
-        return has - self._taken.get(name, _NO_SUMS).get(resource, 0) - one.kept.get(resource, 0)
+        own = self._own.get(namespace, {}).get(name, _NO_SUMS).get(resource, 0)
+        return has - self._taken.get(name, _NO_SUMS).get(resource, 0) - one.kept.get(resource, 0) - own
 
-    def first(self, among: int, usage: Usage) -> str | None:
-        """The first of some nodes that has all of it free."""
+    def first(self, among: int, usage: Usage, namespace: str = "") -> str | None:
+        """The first of some nodes that has all of it free, as a namespace sees it."""
+        self.look_as(namespace)
         if self._stale:
             self.refresh()
         counts, others = self.columns.counts, self.others
@@ -161,9 +203,13 @@ class FreeNodes:
 
     def refresh(self) -> None:
         """Bring the columns up to date."""
+        own = self._own.get(self._seen_by, {})
         for name in self._stale:
             one = self._nodes[name]
             taken = self._taken.get(name, _NO_SUMS)
+            if name in own:
+                taken = {**taken}
+                _add(taken, own[name].items())
             self._move(one, _free_offer(one, taken), _free_others(one, taken))
         self._stale.clear()
 
@@ -219,7 +265,7 @@ def _default_of(resource: str) -> int | None:
     return None if resource in _UNLIMITED_BY_DEFAULT else 0
 
 
-def _add(sums: dict[str, int], usage: Usage) -> None:
+def _add(sums: dict[str, int], usage: Iterable[tuple[str, int]]) -> None:
     for resource, amount in usage:
         sums[resource] = sums.get(resource, 0) + amount
 

@@ -11,11 +11,12 @@ Rank = tuple[int, float, str]  # priority (higher first), age, name
 
 
 class RoomGroup:
-    """The pods of one shape: which nodes they may go to, and which of them have no room."""
+    """The pods of one shape in a namespace: which nodes they may go to, and which of them have no room."""
 
-    __slots__ = ("members", "nodes", "queue", "shape", "tried", "version")
+    __slots__ = ("members", "namespace", "nodes", "queue", "shape", "tried", "version")
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, namespace: str, shape: Shape) -> None:
+        self.namespace = namespace
         self.shape = shape
         self.members = 0
         self.queue: list[Rank] = []
@@ -30,8 +31,10 @@ class RoomHolder:
         "asked",
         "block",
         "group",
+        "is_own",
         "judged",
         "key",
+        "namespace",
         "node",
         "queued",
         "rank",
@@ -42,6 +45,8 @@ class RoomHolder:
 
     def __init__(self, key: str, group: RoomGroup, rank: Rank, verdict: str, asked: float) -> None:
         self.key = key
+        self.namespace = group.namespace
+        self.is_own = False  # its room counts against its own namespace alone
         self.group = group
         self.rank = rank
         self.node = ""  # where its room is; empty: it has none
@@ -53,6 +58,15 @@ class RoomHolder:
         self.asked = asked  # since when it may have a room; of a blocked one, since when it is blocked
         self.block: Block | None = None
         self.queued = False  # in its group's queue
+
+    @property
+    def space(self) -> str:
+        """The namespace that alone sees its room; empty: all do."""
+        return self.namespace if self.is_own else ""
+
+    def is_seen_by(self, namespace: str) -> bool:
+        """Whether its room counts against a namespace."""
+        return not self.is_own or self.namespace == namespace
 
     @property
     def created(self) -> float:

@@ -13,17 +13,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from math import isfinite
+from operator import attrgetter
 from typing import Final
 
 from tessera.core.admission.view.free_nodes import FreeNodes
 from tessera.core.admission.view.pods import Shape, Usage
 from tessera.core.admission.view.room_holders import Rank, RoomGroup, RoomHolder
+from tessera.core.admission.view.shares import RoomShares
 from tessera.core.kubernetes.blocked import ANSWERED, ASKED_AGAIN, MOST_TURNS, PATIENT, Block, find_block
 from tessera.core.kubernetes.pod import Pod
 
 # How many are tried at a time, some 10 µs each: before a decision, and once a second. The rest are tried the next time.
 _AT_ONCE: Final = 50
 _AT_LEISURE: Final = 1000
+_Kind = tuple[str, Shape]  # of pods: namespace and shape
 _MOST_NODES: Final = 64  # whose rooms are examined to make room for one pod of higher priority
 
 
@@ -36,7 +39,8 @@ class Rooms:
         self._where = where
         self._version = 0  # of what `where` says
         self.holders: dict[str, RoomHolder] = {}
-        self._groups: dict[Shape, RoomGroup] = {}
+        self.shares = RoomShares(nodes)
+        self._groups: dict[_Kind, RoomGroup] = {}
         self._on: dict[str, dict[str, RoomHolder]] = {}  # by node
         # of those that have a room, and of those that have none; negative, as in ranks
         self._priorities: Counter[int] = Counter()
@@ -44,7 +48,7 @@ class Rooms:
         self._untried: list[Rank] = []  # a heap: who is to be tried in this round
         self._round = 0
         self._queued: dict[
-            Usage, dict[Shape, RoomGroup]
+            Usage, dict[_Kind, RoomGroup]
         ] = {}  # the groups in which some pod has no room, by GPUs
         self._due: list[tuple[float, str]] = []  # when to check which pod, a heap
         self._silent: list[tuple[float, str]] = []  # pods without a condition, by creation, a heap
@@ -57,13 +61,20 @@ class Rooms:
         return sum(self._priorities.values())
 
     def add(
-        self, key: str, shape: Shape, priority: int, created: float, now: float, verdict: str = ""
+        self,
+        key: str,
+        namespace: str,
+        shape: Shape,
+        priority: int,
+        created: float,
+        now: float,
+        verdict: str = "",
     ) -> None:
         """Give a pod a room, if there is one for it."""
         self.settle(now)
-        group = self._groups.get(shape)
+        group = self._groups.get((namespace, shape))
         if group is None:
-            group = self._groups[shape] = RoomGroup(shape)
+            group = self._groups[namespace, shape] = RoomGroup(namespace, shape)
         group.members += 1
         holder = self.holders[key] = RoomHolder(key, group, (-priority, created, key), verdict, now)
         heappush(self._untried, holder.rank)
@@ -83,7 +94,7 @@ class Rooms:
         group = holder.group
         group.members -= 1
         if not group.members:
-            del self._groups[group.shape]
+            del self._groups[group.namespace, group.shape]
 
     def judge(self, key: str, verdict: str, now: float) -> None:
         """The scheduler says something else of a pod that waits; empty: nothing."""
@@ -160,6 +171,8 @@ class Rooms:
             if not self._nodes_of(holder.group) & bit:
                 self._try_again(holder)
         self.make_fit(name)
+        for namespace in self.shares.with_own:
+            self._share_more(namespace)
 
     def node_gone(self, name: str) -> None:
         self._version += 1
@@ -169,10 +182,13 @@ class Rooms:
 
     def make_fit(self, name: str) -> None:
         """Give up rooms on a node while more is taken and kept than it has; the last in order first."""
-        rooms = self._on.get(name)
-        while rooms and (lacking := self._nodes.lacks(name)):
-            using = [one for one in rooms.values() if any(r in lacking for r, _ in one.group.shape.usage)]
-            self._try_again(max(using, key=lambda one: one.rank))
+        for space in ("", *self._nodes.spaces_on(name)):
+            while (rooms := self._on.get(name)) and (lacking := self._nodes.lacks(name, space)):
+                seen = (holder for holder in rooms.values() if holder.space == space)
+                using = [holder for holder in seen if any(r in lacking for r, _ in holder.group.shape.usage)]
+                if not using:
+                    break
+                self._try_again(max(using, key=attrgetter("rank")))
 
     def settle(self, now: float, most: int = _AT_ONCE) -> None:
         """Offer what came free to those without a room, in order; but try no more than so many."""
@@ -195,13 +211,13 @@ class Rooms:
                     insort(group.queue, holder.rank)
                     holder.queued = True
                     self._unplaced[holder.rank[0]] += 1
-                    self._queued.setdefault(group.shape.gpus, {})[group.shape] = group
+                    self._queued.setdefault(group.shape.gpus, {})[group.namespace, group.shape] = group
 
     def _begin_round(self) -> None:
         """Something came free: the first of every group that it may serve is tried."""
         freed, self._nodes.freed = self._nodes.freed, 0
         self._round += 1
-        above = bool(self._unplaced) and self._is_above_some(min(self._unplaced))
+        above = self._nodes.has_own or (bool(self._unplaced) and self._is_above_some(min(self._unplaced)))
         for gpus, groups in self._queued.items():
             if above or self._nodes.has_free(freed, gpus):
                 self._untried += [one.queue[0] for one in groups.values()]
@@ -212,14 +228,18 @@ class Rooms:
         return bool(self._priorities) and max(self._priorities) > priority
 
     def _find_room(self, holder: RoomHolder, now: float) -> bool:
-        shape = holder.group.shape
-        node = self._nodes.first(self._nodes_of(holder.group), shape.usage) or self._made_room(holder)
+        if self.shares.is_full(holder.namespace):
+            return False
+        among, usage = self._nodes_of(holder.group), holder.group.shape.usage
+        node = self._nodes.first(among, usage, holder.namespace) or self._made_room(holder)
         if node is None:
             return False
         self._unqueue(holder)
-        self._nodes.keep(node, shape.usage)
         holder.node, holder.since, holder.warned = node, now, None
+        self.shares.keep(holder)
         self._on.setdefault(node, {})[holder.key] = holder
+        if self._nodes.has_own:
+            self.make_fit(node)
         self._priorities[holder.rank[0]] += 1
         if isfinite(holder.created):
             heappush(self._due, (now + PATIENT, holder.key))
@@ -232,7 +252,8 @@ class Rooms:
             return None
         nodes, examined = self._nodes_of(holder.group), 0
         for name, rooms in self._on.items():
-            lower = sorted(one.rank for one in rooms.values() if one.rank[0] > priority)
+            seen = (room for room in rooms.values() if room.is_seen_by(holder.namespace))
+            lower = sorted(room.rank for room in seen if room.rank[0] > priority)
             if not lower or not self._nodes.bit(name) & nodes:
                 continue
             if self._would_fit(name, holder, [rooms[rank[2]] for rank in lower]):
@@ -250,7 +271,8 @@ class Rooms:
         for one in without:
             given.update(dict(one.group.shape.usage))
         return all(
-            (left := self._nodes.left(name, resource)) is None or left + given[resource] >= amount
+            (left := self._nodes.left(name, resource, holder.namespace)) is None
+            or left + given[resource] >= amount
             for resource, amount in holder.group.shape.usage
         )
 
@@ -272,7 +294,7 @@ class Rooms:
         if block is None:
             return False
         if block is Block.IN_REACH:
-            self._block_others(holder.node, now)
+            self._block_others(holder, now)
         self._block(holder, block, now)
         return True
 
@@ -280,21 +302,22 @@ class Rooms:
         """Whether the scheduler has set the condition of a pod that was created later."""
         return 0 < holder.created < self._judged
 
-    def _block_others(self, node: str, now: float) -> None:
+    def _block_others(self, blocked: RoomHolder, now: float) -> None:
         """Block the pods without a room that could have taken what nobody took of a node, unless others that waited were placed there."""
-        begin = now - PATIENT
+        node, begin = blocked.node, now - PATIENT
         idle: Counter[str] = Counter()
         for room in self._on[node].values():
-            if room.since <= begin:
+            if room.since <= begin and room.is_seen_by(blocked.namespace):
                 idle.update(dict(room.group.shape.gpus))
         if not idle or self._served.get(node, begin) > begin:
             return
-        bit, rooms = self._nodes.bit(node), self._on[node].values()
+        bit = self._nodes.bit(node)
         for gpus in list(self._queued):
             if any(idle[resource] < amount for resource, amount in gpus):
                 continue
             for group in list(self._queued[gpus].values()):
                 waiting = [self.holders[key] for _, _, key in group.queue]
+                rooms = [room for room in self._on[node].values() if room.is_seen_by(group.namespace)]
                 if not self._nodes_of(group) & bit or not self._would_fit(node, waiting[0], rooms):
                     continue
                 for holder in waiting:
@@ -335,7 +358,13 @@ class Rooms:
         if not rooms:
             del self._on[node]
         _take_one(self._priorities, holder.rank[0])
-        self._nodes.give_back(node, holder.group.shape.usage)
+        self.shares.give_back(holder, node)
+        self._share_more(holder.namespace)
+
+    def _share_more(self, namespace: str) -> None:
+        """A namespace holds less than its share against others: rooms that were its own count against all."""
+        while (shared := self.shares.next_shared(namespace)) is not None:
+            self.make_fit(shared.node)
 
     def _unqueue(self, holder: RoomHolder) -> None:
         if not holder.queued:
@@ -346,7 +375,7 @@ class Rooms:
         del group.queue[bisect_left(group.queue, holder.rank)]
         if not group.queue:
             groups = self._queued[group.shape.gpus]
-            del groups[group.shape]
+            del groups[group.namespace, group.shape]
             if not groups:
                 del self._queued[group.shape.gpus]
 

@@ -60,12 +60,12 @@ class ClusterView:
         self._others: dict[str, Column] = {}  # resources that fallback does not look at
         self.free: FreeIndex | None = None  # None: pods are not followed
 
-    def now(self) -> Self | None:
-        """The same cluster with what is free in it at this moment, in place of what is allocatable; None where it is not known."""
+    def now(self, namespace: str = "") -> Self | None:
+        """The same cluster with what is free for a namespace at this moment, in place of what is allocatable; None where it is not known."""
         free = self.free
         if free is None:
             return None
-        free.settle()
+        free.settle(namespace)
         other = self.__copy__()
         other.columns, other._others = free.columns, free.others  # noqa: SLF001 # a view like this one
         return other

@@ -1,0 +1,85 @@
+"""What a namespace holds by rooms against others: up to eight devices or a quarter of the resource, whichever is more.
+
+A room beyond that is the namespace's own. It counts when a pod of that namespace is decided about, and nowhere else. So a namespace never takes
+twice what is free, and cannot take it from others by pods that are not placed.
+"""
+
+from collections import Counter
+from typing import Final
+
+from tessera.core.admission.view.free_nodes import FreeNodes
+from tessera.core.admission.view.room_holders import RoomHolder
+
+_LEAST: Final = 8 * 10**9  # devices, in billionths
+_PART: Final = 4  # of all devices of a resource
+MOST_OWN: Final = (
+    1000  # rooms of one namespace beyond its share: a decision for another one looks past each of them
+)
+
+
+class RoomShares:
+    """Which rooms count against all, and which against their own namespace alone."""
+
+    def __init__(self, nodes: FreeNodes) -> None:
+        self.least = _LEAST
+        self._nodes = nodes
+        self._shared: dict[str, Counter[str]] = {}  # by namespace: devices of rooms that count against all
+        self._own: dict[str, dict[str, RoomHolder]] = {}  # by namespace, oldest room first
+
+    @property
+    def own(self) -> int:
+        """How many rooms count against their own namespace alone."""
+        return sum(map(len, self._own.values()))
+
+    @property
+    def with_own(self) -> list[str]:
+        """The namespaces that have such rooms."""
+        return list(self._own)
+
+    def is_full(self, namespace: str) -> bool:
+        """Whether no more rooms are kept for a namespace."""
+        return len(self._own.get(namespace, ())) >= MOST_OWN
+
+    def keep(self, holder: RoomHolder) -> None:
+        """Keep a room on the holder's node."""
+        holder.is_own = not self._is_within(holder)
+        if holder.is_own:
+            self._own.setdefault(holder.namespace, {})[holder.key] = holder
+        else:
+            self._shared.setdefault(holder.namespace, Counter()).update(dict(holder.group.shape.gpus))
+        self._nodes.keep(holder.node, holder.group.shape.usage, holder.space)
+
+    def give_back(self, holder: RoomHolder, node: str) -> None:
+        """A room on a node ends."""
+        self._nodes.give_back(node, holder.group.shape.usage, holder.space)
+        if holder.is_own:
+            own = self._own[holder.namespace]
+            del own[holder.key]
+            if not own:
+                del self._own[holder.namespace]
+            return
+        shared = self._shared[holder.namespace]
+        shared.subtract(dict(holder.group.shape.gpus))
+        if not any(shared.values()):
+            del self._shared[holder.namespace]
+
+    def next_shared(self, namespace: str) -> RoomHolder | None:
+        """The oldest room that was the namespace's own and counts against all from now on; None: none does."""
+        holder = next(iter(self._own.get(namespace, {}).values()), None)
+        if holder is None or not self._is_within(holder):
+            return None
+        freed = self._nodes.freed
+        self.give_back(holder, holder.node)
+        self.keep(holder)
+        self._nodes.freed = freed  # no other pod is offered it
+        return holder
+
+    def _is_within(self, holder: RoomHolder) -> bool:
+        held = self._shared.get(holder.namespace)
+        return all(
+            (0 if held is None else held[resource]) + amount <= self._most(resource)
+            for resource, amount in holder.group.shape.gpus
+        )
+
+    def _most(self, resource: str) -> int:
+        return max(self.least, self._nodes.total(resource) // _PART)

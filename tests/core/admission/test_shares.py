@@ -1,0 +1,120 @@
+"""What one namespace holds against others: up to eight devices or a quarter of the resource; against itself all of it."""
+
+import pytest
+
+from tessera.core.admission.view.offers import Offers
+from tessera.core.admission.view.pods import BoundPod, Origin, Shape, WaitingPod, usage_of
+from tessera.core.admission.view.shares import MOST_OWN
+from tests.build import container, node, pod, resource
+
+SMALL = resource("1g.10gb")
+ONE = pod(container(**{"1g.10gb": 1}))
+TAKES = usage_of(ONE)
+
+
+def followed(*nodes):
+    offers = Offers(nodes)
+    return offers, offers.follow_pods()
+
+
+def free(offers, namespace):
+    """How many are free in the cluster, as decisions in a namespace see it."""
+    view = offers.now(namespace)
+    assert view is not None
+    column = view.columns.counts.get(SMALL)
+    return sum(column.most(bit) for bit in offers._bits.values()) if column else 0
+
+
+def waits(space, created=0.0, **asks):
+    shape = Shape.of(pod(container(**{"1g.10gb": 1} | asks), namespace=space))
+    return WaitingPod(shape, Origin(space, "", "w-"), 0, created)
+
+
+@pytest.mark.parametrize(
+    ("devices", "admitted", "left_for_others"),
+    [
+        ([8], 8, 0),  # eight may be held in any cluster
+        ([6, 6], 12, 4),
+        ([40, 40], 30, 60),  # a quarter
+        ([40, 40], 80, 60),
+        ([40, 40], 20, 60),
+    ],
+)
+def test_fault_89_what_is_just_admitted_counts_against_others_up_to_a_share(
+    devices, admitted, left_for_others
+):
+    """Creations that a quota refuses afterwards hold rooms for 10 s: all against their own namespace, a share against all others."""
+    offers, index = followed(*(node(f"n{n}", **{"1g.10gb": count}) for n, count in enumerate(devices)))
+    for _ in range(admitted):
+        index.reserve(ONE, Origin("mine", "rs", "w-"), 0)
+    for _ in range(2):
+        assert free(offers, "mine") == sum(devices) - admitted
+        assert free(offers, "other") == left_for_others
+    assert index.rooms == admitted
+    index.expire(10)
+    assert (free(offers, "mine"), free(offers, "other"), index.own_rooms) == (sum(devices), sum(devices), 0)
+
+
+def test_waiting_pods_hold_a_share_too():
+    """Five pods a second that are never placed: others see a quarter less, whatever comes and goes."""
+    offers, index = followed(*(node(f"n{n}", **{"1g.10gb": 20}) for n in range(4)))
+    for number in range(300):
+        index.put_pod(f"bad/{number}", waits("bad", float(number)), number / 5)
+        index.remove_pod(f"bad/{number - 70}")
+        assert free(offers, "good") >= 60
+    assert (free(offers, "good"), free(offers, "bad"), index.own_rooms) == (60, 10, 50)
+
+
+def test_rooms_of_several_namespaces_may_be_for_the_same_devices():
+    """Each sees its own; who is placed takes the device, and whose room does not fit any more loses it."""
+    offers, index = followed(node("a", **{"1g.10gb": 16}))
+    for space in "xyz":
+        for number in range(12):
+            index.put_pod(f"{space}/{number}", waits(space, float(number)), 0)
+    assert [free(offers, space) for space in ("x", "y", "z", "good")] == [0, 0, 0, 0]
+    assert index.rooms == 16, "x has its share, and y: z sees nothing free"
+    for number in range(12):
+        index.remove_pod(f"y/{number}")
+    assert [free(offers, space) for space in ("x", "y", "z", "good")] == [0, 0, 0, 0]
+    index.put_pod("good/x", BoundPod("a", usage_of(pod(container(**{"1g.10gb": 16})))), 1)
+    assert index.rooms == 0
+    index.remove_pod("good/x")
+    index.expire(1)
+    assert [free(offers, space) for space in ("x", "z", "good")] == [0, 0, 0]
+
+
+def test_what_is_bound_makes_way_for_the_next_of_the_share():
+    """A room that counted against all ends: the oldest that did not takes its place in the share."""
+    offers, index = followed(node("a", **{"1g.10gb": 20}))
+    for number in range(12):
+        index.put_pod(f"x/{number:02}", waits("x", float(number)), 0)
+    assert (free(offers, "x"), free(offers, "good"), index.own_rooms) == (8, 12, 4)
+    for number in range(12):
+        index.put_pod(f"x/{number:02}", BoundPod("a", TAKES), 1)
+        held = 12 - number - 1
+        assert (free(offers, "x"), free(offers, "good")) == (8, 20 - number - 1 - min(held, 8))
+    assert index.own_rooms == 0
+
+
+def test_what_counts_against_nobody_else_is_bounded():
+    """A decision in another namespace looks past every such room, so there are not too many."""
+    offers, index = followed(node("a", pods="9999", **{"1g.10gb": 4000}))
+    for _ in range(3000):
+        index.reserve(ONE, Origin("x", "rs", "w-"), 0)
+    assert (index.rooms, index.own_rooms) == (1000 + MOST_OWN, MOST_OWN)
+    assert (free(offers, "x"), free(offers, "good")) == (2000, 3000)
+
+
+def test_a_pod_does_not_stand_in_its_own_way_with_a_room_of_its_own():
+    """A decision about a pod that waits sees its room as free, whoever else sees it."""
+    offers, index = followed(node("a", **{"1g.10gb": 12}))
+    for number in range(12):
+        index.put_pod(f"x/{number}", waits("x", float(number)), 0)
+    assert index.own_rooms == 4
+    with index.without_room("x/11"):
+        assert (free(offers, "x"), free(offers, "good")) == (1, 4)
+    assert (free(offers, "x"), free(offers, "good")) == (0, 4)
+    assert (index.has_room(ONE), index.has_room(pod(container(**{"1g.10gb": 1}), namespace="x"))) == (
+        True,
+        False,
+    )
