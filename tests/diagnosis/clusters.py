@@ -102,13 +102,16 @@ async def why(
                 raise StatusError(403, "Forbidden", f"{found.kind.plural} is forbidden")
             return found
 
-    server = Guarded(Store(lambda: NOW))
+    times = [NOW]  # at which an object is made
+    server = Guarded(Store(lambda: times[0]))
     for kind in (REPLICA_SETS, QUOTAS, CLASSES, CLAIMS, *objects):
         server.kinds[kind.prefix, kind.plural] = kind
     own = {"metadata": {"name": "team", "annotations": namespace or {}, "labels": labels or {}}}
     for kind, documents in {kinds.NAMESPACES: [own], **objects}.items():
         for document in documents:
             space = document["metadata"].get("namespace", "team") if kind.namespaced else ""
+            created = document["metadata"].get("creationTimestamp")
+            times[0] = datetime.fromisoformat(created) if created else NOW
             made = server.store.create(kind, document, space)
             if uid and kind is REPLICA_SETS:  # the server gives its own: pods are made to name that
                 own_uid = made.document["metadata"]["uid"]

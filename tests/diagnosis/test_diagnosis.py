@@ -18,7 +18,7 @@ from tessera.protocol.kubernetes.controllers import LONGEST_MESSAGE
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
 from tessera.simulation.control_plane import kinds
 from tessera.webhook.offline import admit_again
-from tests.build import MIG, container, offers, policy
+from tests.build import MIG, Document, container, offers, policy
 from tests.build import node as core_node
 from tests.build import pod as core_pod
 from tests.diagnosis.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
@@ -148,6 +148,38 @@ async def test_first_line(situation: str):
     nodes, pods, cause, answer = SITUATIONS[situation]
     found = await why("p", {kinds.NODES: nodes, kinds.PODS: pods})
     assert (found.cause, found.answer) == (cause, f"pod team/p waits: {answer}")
+
+
+def refused_at(name: str, made: str, refused: str = "", **more: Any) -> Document:
+    """A pod that was made at this minute after eleven, and that the scheduler has refused since that minute."""
+    one = pod(name, {"1g.10gb": 1}, metadata={"creationTimestamp": f"2026-11-15T11:{made}Z"}, **more)
+    if refused:
+        one["status"]["conditions"][0]["lastTransitionTime"] = f"2026-11-15T11:{refused}Z"
+    else:
+        one["status"] = {}
+    return one
+
+
+@pytest.mark.parametrize(
+    ("waits", "other", "cause", "says"),
+    [
+        (refused_at("p", "59:00", "59:30"), None, "room", "it waits for something else: look at its volumes"),
+        (refused_at("p", "59:00", "59:31"), None, "room", "scheduler says: 0/1 nodes are available"),
+        (refused_at("p", "59:30"), refused_at("o", "59:31", "59:59"), "silent", "it waits for something else"),
+        (refused_at("p", "59:31"), refused_at("o", "59:32", "59:59"), "room", "not said anything yet"),
+        (refused_at("p", "00:00"), refused_at("o", "00:00", "59:59"), "room", "not said anything yet"),
+        (refused_at("p", "00:00"), None, "room", "not said anything yet"),
+        (refused_at("p", "00:00", spec={"schedulerName": "volcano"}), refused_at("o", "01:00", "02:00"), "room", "not said anything yet"),
+    ],
+)  # fmt: skip
+async def test_a_pod_that_waits_for_something_else(waits, other, cause, says):
+    """A device is in reach, or the scheduler does not look at it, for 30 s by its times: the answer says so, and not before."""
+    pods = [waits, *([other] if other else [])]
+    found = await why("p", {kinds.NODES: [node("a", {"1g.10gb": 2})], kinds.PODS: pods})
+    assert (found.cause, says in found.answer) == (cause, True)
+    assert (found.cause == "silent") == any(
+        "kubectl describe pod" in one for remedy in found.remedies for one in remedy.commands
+    )
 
 
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

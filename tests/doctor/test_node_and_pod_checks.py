@@ -199,6 +199,12 @@ async def test_misspelt_resource_is_mentioned(asked, text):
         assert text in found.one("offers").text
 
 
+ELSE = (
+    "the scheduler refused it more than 30 s ago and has not placed it, so it waits for something else: look at its volumes, "
+    "claims and affinity"
+)
+
+
 async def test_other_resources_of_the_vendor_are_left_alone():
     """A resource that a node has is none of the doctor's business."""
     objects = healthy(authority())
@@ -212,7 +218,7 @@ async def test_other_resources_of_the_vendor_are_left_alone():
     [
         ({}, 2, "0/1 nodes", "1 × 2g.20gb is taken on node gpu-1 (2g.20gb: 2 of 2 in use)"),
         ({"nodeSelector": {"zone": "b"}}, 0, "0/1 nodes", "1 × 2g.20gb is only on node gpu-1, not for this pod (nodeSelector wants zone=b, the node has no such label)"),
-        ({}, 0, "0/1 nodes are available", "node gpu-1 has room for it, and the scheduler says: 0/1 nodes are available"),
+        ({}, 0, "0/1 nodes are available", "node gpu-1 has room for it, and the scheduler says: 0/1 nodes are available; " + ELSE),
         ({}, 0, "", "node gpu-1 has room for it, and the scheduler has not said anything yet"),
     ],
 )  # fmt: skip
@@ -408,7 +414,7 @@ def test_own_namespace_is_the_charts():
             "1*9g.90gb=9g.90gb/c,2g.20gb/c",
             "pending",
             "warning",
-            "pod default/c waits: node gpu-1 has room for it, and the scheduler says: none",
+            f"pod default/c waits: node gpu-1 has room for it, and the scheduler says: none; {ELSE}",
         ),
     ],
 )

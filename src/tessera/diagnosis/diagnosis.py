@@ -197,6 +197,9 @@ def _waits(
     found = replace(found, cause=why.cause, answer=f"{title} waits: {why.answer}")
     if why.obstacle is not None:
         return replace(found, remedies=(Remedy("mend", why.obstacle.remedy, (why.obstacle.command,)),))
+    if why.cause is Cause.SILENT:
+        command = f"kubectl describe pod -n {one.pod.namespace} {one.pod.name}"
+        return replace(found, remedies=(Remedy("mend", "what it waits for is there", (command,)),))
     if why.cause in (Cause.GATED, Cause.UNSEEN):
         return found
     request = why.request

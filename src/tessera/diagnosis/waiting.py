@@ -12,6 +12,8 @@ from typing import Final
 
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Patched
+from tessera.core.kubernetes.blocked import BLOCKED, Block, find_block
+from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS
 from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.requests.alternatives import CLAIM
 from tessera.core.requests.asking import alternatives_of
@@ -22,11 +24,14 @@ from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, NodeGroup, PodRequest, counted, gpus_of, request_of
 from tessera.diagnosis.remedy import Remedy, repaired
 from tessera.inventory.presence import Presence
+from tessera.protocol.kubernetes.objects import seconds
 
 _MOST_NAMED: Final = 3
 _ALIKE: Final = 0.9  # of difflib's ratio: one or two letters of a resource's name are wrong
 _NVIDIA: Final = "nvidia.com/"
 _SILENT: Final = "the scheduler has not said anything yet"
+_ELSE: Final = "it waits for something else: look at its volumes, claims and affinity"
+_IN_REACH: Final = f"the scheduler refused it more than 30 s ago and has not placed it, so {_ELSE}"
 _SENTENCES: Final[Mapping[Lack, str]] = {
     Lack.PLUGIN_UNAVAILABLE: "the device plugin of {where} is unavailable ({reason})",
     Lack.UNHEALTHY: "devices of {where} are unhealthy ({reason})",
@@ -51,6 +56,7 @@ class Cause(StrEnum):
     QUOTA = "quota"
     NOT_CREATED = "not-created"
     GATED = "gated"
+    SILENT = "silent"
     POLICY = "policy"
     OBSERVED = "observed"
     UNSEEN = "unseen"
@@ -93,6 +99,8 @@ class WaitingPods:
             return WaitReason(Cause.GATED, text, request)
         if (blocked := self._obstacle(one, request)) is not None:
             return WaitReason(blocked.cause, blocked.answer, request, obstacle=blocked)
+        if block := self._block_of(one, reached=False):
+            return WaitReason(Cause.SILENT, f"{BLOCKED[block]}; {_ELSE}", request)
         if "nodes" in self._seen.unseen:
             return WaitReason(Cause.UNSEEN, said or "the nodes could not be read", request)
         if (key := request.key) not in self._nearest:
@@ -101,7 +109,24 @@ class WaitingPods:
         lack = nearest[0].lack if nearest else Lack.MISSING
         found = WaitReason(lack, "", request, nearest)
         found = replace(found, answer=self._sentence(found, said or _SILENT))
+        if lack is Lack.NOTHING and self._block_of(one, reached=True):
+            return replace(found, answer=f"{found.answer}; {_IN_REACH}")
         return self._not_offered(found, one) if lack in (Lack.MISSING, Lack.TOO_FEW) else found
+
+    def _block_of(self, one: SeenPod, *, reached: bool) -> Block | None:
+        """Why a pod waits for something else, by its times; `reached`: a device is in reach now. None: it does not, or its times are not known."""
+        metadata, scheduled = one.state.metadata, one.state.status.condition("PodScheduled")
+        judged = (scheduled.since or metadata.created) if scheduled.is_refused else None
+        latest = seconds(self._seen.inventory.judged_until)
+        if metadata.created is None or one.pod.scheduler not in DEFAULT_SCHEDULERS:
+            return None
+        return find_block(
+            self._seen.now,
+            asked=metadata.created,
+            judged=judged,
+            reached=judged if reached else None,
+            later_judged=latest is not None and metadata.created < latest,
+        )
 
     def _obstacle(self, one: SeenPod, request: PodRequest) -> Obstacle | None:
         """Why no node can ever serve it: its claims cannot be, or no node has a resource that was meant to be a GPU."""

@@ -44,6 +44,8 @@ def seen(one: dict[str, Any], *, small: int = 1, policy: Policy = FULL, **more: 
     held = pod(container(**{short(MIG_2G): 1}))
     free = offers.follow_pods()
     free.replace_pods([("b/held", BoundPod("n", usage_of(held), None)), *([(key, viewed)] if viewed else [])], 0.0)  # fmt: skip
+    if more.pop("by_times", False):
+        free.block_by_times(NOW)
     presences = Presences(patience=more.pop("presence", Presence("patience")))
     asked = seen_pod(decode_pod(raw), raw)
     job, events = more.pop("job", None), more.pop("events", ())
@@ -95,6 +97,8 @@ def doubting(*namespaces: str, seconds: float = 300.0) -> History:
         (document(), {"namespace": {"annotations": {"gpu-webhook.k8s.io/patience": "2h"}}}, "waits"),
         (document(), {"history": History(owners={"rs": Tries(5, NOW - 60, 300.0)})}, "waits"),
         (document(status={"conditions": []}), {}, "waits"),
+        (document(asks=MIG_1G), {"by_times": True}, "blocked"),
+        (document(), {"by_times": True}, "evicted"),
         (document(), {"history": doubting("a")}, "webhook"),
         (document(), {"history": doubting("b")}, "evicted"),
         (document(), {"history": doubting("b", "c")}, "elsewhere"),

@@ -15,6 +15,7 @@ from tessera.diagnosis.patience.pending_pods import (
     left_by_job,
     left_by_namespace,
 )
+from tessera.diagnosis.patience.rules import Job, left_by_block, left_by_doubt, left_by_job, left_by_namespace
 from tessera.kube.clock import Clock
 
 _JOB_SECONDS = 60.0  # for which what was read of a Job is believed
@@ -67,7 +68,7 @@ class ViewJudge:
     def why_not(self, pod: PendingPod) -> str | None:
         if pod.pod is None or pod.owner is None:
             return "bare"
-        if why := left_by_namespace(pod, self._offers, self.policy):
+        if why := left_by_namespace(pod, self._offers, self.policy) or left_by_block(pod, self._offers):
             return why
         if why := left_by_doubt(pod, self._successors.doubts, self._clock.now()):
             return why

@@ -31,6 +31,7 @@ from tessera.core.admission.policy import PATIENCE_ANNOTATION, Mode, Policy, mod
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.devices.followed import is_small_place, kept_resources, place_bytes
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.blocked import Block
 from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS, Pod
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
@@ -269,6 +270,7 @@ WORDS: Final[Mapping[str, str]] = {
     "kueue": "Kueue counts what it asks for",
     "gang": "it belongs to a group of pods that are placed together",
     "large": "it asks for more different things than are kept of one pod",
+    "blocked": "it waits for something else: a free device was in reach and it did not get it, or the scheduler does not look at it",
     "bare": "no controller makes it again",
     "owner": "its controller may take the end of a pod for a failure",
     "exempt": "the webhook leaves it alone",
@@ -293,6 +295,12 @@ def left_by_namespace(pod: PendingPod, view: ClusterView, policy: Policy) -> str
         return "exempt"
     namespace = view.namespaces.get(pod.key.namespace)
     return "observed" if mode_in(namespace, policy.mode) is Mode.OBSERVE else ""
+
+
+def left_by_block(pod: PendingPod, view: ClusterView) -> str:
+    """Why a pod is left alone that waits for something else than a device; empty: it is not."""
+    block = view.free.block_of("/".join(pod.key)) if view.free is not None else None
+    return "blocked" if block in (Block.IN_REACH, Block.SILENT) else ""
 
 
 def doubting(doubts: Mapping[str, Doubt], now: float) -> list[str]:
@@ -352,6 +360,7 @@ def outlook(seen: "Evidence", one: "SeenPod") -> Iterator[str]:
         pod.left_alone
         or left_by_owner(pod)
         or left_by_namespace(pod, seen.offers, seen.policy)
+        or left_by_block(pod, seen.offers)
         or left_by_doubt(pod, doubts, seen.now)
         or left_by_job(pod, one.job)
         or left_by_autoscaler(one.events, seen.now)
