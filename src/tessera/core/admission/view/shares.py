@@ -4,7 +4,8 @@ A room beyond that is the namespace's own. It counts when a pod of that namespac
 twice what is free, and cannot take it from others by pods that are not placed.
 """
 
-from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from tessera.core.admission.view.free_nodes import FreeNodes
@@ -12,9 +13,9 @@ from tessera.core.admission.view.room_holders import RoomHolder
 
 _LEAST: Final = 8 * 10**9  # devices, in billionths
 _PART: Final = 4  # of all devices of a resource
-MOST_OWN: Final = (
-    1000  # rooms of one namespace beyond its share: a decision for another one looks past each of them
-)
+# Rooms of one namespace beyond its share. A decision in another namespace looks past each of them: some 10 us where they are on as many nodes.
+MOST_OWN: Final = 256
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class RoomShares:
@@ -23,7 +24,7 @@ class RoomShares:
     def __init__(self, nodes: FreeNodes) -> None:
         self.least = _LEAST
         self._nodes = nodes
-        self._shared: dict[str, Counter[str]] = {}  # by namespace: devices of rooms that count against all
+        self._shared: dict[str, dict[str, int]] = {}  # by namespace: devices of rooms that count against all
         self._own: dict[str, dict[str, RoomHolder]] = {}  # by namespace, oldest room first
 
     @property
@@ -46,7 +47,9 @@ class RoomShares:
         if holder.is_own:
             self._own.setdefault(holder.namespace, {})[holder.key] = holder
         else:
-            self._shared.setdefault(holder.namespace, Counter()).update(dict(holder.group.shape.gpus))
+            shared = self._shared.setdefault(holder.namespace, {})
+            for resource, amount in holder.group.shape.gpus:
+                shared[resource] = shared.get(resource, 0) + amount
         self._nodes.keep(holder.node, holder.group.shape.usage, holder.space)
 
     def give_back(self, holder: RoomHolder, node: str) -> None:
@@ -59,14 +62,17 @@ class RoomShares:
                 del self._own[holder.namespace]
             return
         shared = self._shared[holder.namespace]
-        shared.subtract(dict(holder.group.shape.gpus))
-        if not any(shared.values()):
+        for resource, amount in holder.group.shape.gpus:
+            shared[resource] -= amount
+            if not shared[resource]:
+                del shared[resource]
+        if not shared:
             del self._shared[holder.namespace]
 
     def next_shared(self, namespace: str) -> RoomHolder | None:
         """The oldest room that was the namespace's own and counts against all from now on; None: none does."""
-        holder = next(iter(self._own.get(namespace, {}).values()), None)
-        if holder is None or not self._is_within(holder):
+        own = self._own.get(namespace)
+        if own is None or not self._is_within(holder := next(iter(own.values()))):
             return None
         freed = self._nodes.freed
         self.give_back(holder, holder.node)
@@ -75,9 +81,9 @@ class RoomShares:
         return holder
 
     def _is_within(self, holder: RoomHolder) -> bool:
-        held = self._shared.get(holder.namespace)
+        held = self._shared.get(holder.namespace, _NOTHING)
         return all(
-            (0 if held is None else held[resource]) + amount <= self._most(resource)
+            held.get(resource, 0) + amount <= self._most(resource)
             for resource, amount in holder.group.shape.gpus
         )
 
