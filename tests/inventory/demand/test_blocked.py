@@ -79,6 +79,19 @@ def test_fault_87_who_waits_for_something_else(document, more, blocked):
     assert free == ([] if blocked or "large" in name else [name])
 
 
+def test_people_are_told_which_pods_are_left_out():
+    """Each with its reason; the demand is that of all others."""
+    gates = waits("gates", 1, spec={"schedulingGates": [{"name": "x"}]})
+    pods = [gates, waits("claim", 40), waits("near", 40, 40), waits("large", 1, 0, MIG + "1g.10gb"), runs()]
+    pending = Pending(cluster(*pods, inventory=pending_inventory()), "", now=NOW)
+    assert list(pending.words()) == [
+        "pods without a node ask for 1 × 1g.10gb",
+        "not planned for, since scheduling gates keep the scheduler from it: pod bad/gates",
+        "not planned for, since a free device was in reach for 30 s and it did not get it: pod bad/near",
+        "not planned for, since the scheduler has said nothing for 30 s and places pods that were created later: pod bad/claim",
+    ]
+
+
 def test_a_pod_that_is_being_deleted_holds_nothing_that_it_has_not_got():
     """A finalizer keeps it there for ever, and it never gets a node: it is neither demand, nor is anything free given to it."""
     ends = waits("ends", 1, deletionTimestamp=moment(NOW), finalizers=["x/y"])
