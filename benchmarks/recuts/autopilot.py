@@ -102,5 +102,6 @@ class Autopilot:
 
     def _write(self, past: Past) -> None:
         """Re-cuts stand in the status before they begin; without a forecast, nothing else does."""
+        past = replace(past, charges=())  # a task that waits takes what is cut for it
         kept = past if self.forecasts else replace(past, at=None, levels={})
         self.layout = replace(self.layout, raw_status={"autopilot": {"past": write_past(kept)}})

@@ -175,7 +175,15 @@ def test_documents_of_a_layout(served, command):
     ]  # fmt: skip
     assert (found["object"], found["cause"], found["mode"]) == ("MigLayout inference", "dry-run", "Auto")
     assert found["counts"] == {"desired": 2, "current": 0, "updating": 0, "failed": 0}
-    assert list(found["autopilot"]) == ["dryRun", "summary", "demand", "recuts", "refusals", "history"]
+    assert list(found["autopilot"]) == [
+        "dryRun",
+        "summary",
+        "demand",
+        "recuts",
+        "refusals",
+        "namespaces",
+        "history",
+    ]
     assert found["autopilot"]["recuts"] == [RECUT]
     assert [one["node"] for one in found["rollouts"]] == ["n1", "n2"]
     _, out, _ = command("why", "miglayout/inference", "-o", "yaml", *options)

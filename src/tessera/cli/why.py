@@ -28,7 +28,7 @@ from tessera.diagnosis.waiting import Cause
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource
 from tessera.protocol.kubernetes.objects import moment, seconds
-from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, RecutRow
+from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, NamespaceRow, RecutRow
 from tessera.solver import highs
 
 _MOST_ROWS: Final = 12  # of groups of nodes, of holders, of rollouts; beyond that a person reads the answer
@@ -273,6 +273,7 @@ def _autopilot(one: AutopilotStatus, answer: str, style: Style) -> Iterator[str]
     yield from block("would cut" if one.dry_run else "cuts next", recuts)
     refusals = (f"{counts_in_words([(no.profile, no.number)])}: {no.reason}" for no in one.refusals)
     yield from block("no room", refusals)
+    yield from block("spent", map(_spent, one.namespaces))
     history = (line for row in one.history for line in _past(row))
     yield from block("history", history)
 
@@ -283,6 +284,11 @@ def _recut(recut: RecutRow, one: AutopilotStatus) -> Iterator[str]:
     yield f"  {recut.reason}"
     if recut.waits and not one.dry_run:  # which was said
         yield f"  not at once: {recut.waits}"
+
+
+def _spent(row: NamespaceRow) -> str:
+    counts = f"namespace {row.namespace}: cards an hour: {row.used} used, {row.unused} unused, {row.undecided} undecided"
+    return f"{counts}; its share is free again at {row.free_at} at the latest" if row.free_at else counts
 
 
 def _past(row: HistoryRow) -> Iterator[str]:

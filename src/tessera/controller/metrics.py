@@ -38,6 +38,7 @@ class ControllerMetrics:
         self.wanted: Callable[[], Mapping[tuple[str, str], int]] = dict  # devices by kind and profile
         self.refused_devices: Callable[[], Mapping[tuple[str], int]] = dict  # by why
         self.proposed: Callable[[], int] = lambda: 0  # cards
+        self.unused_recuts: Callable[[], Mapping[tuple[str], int]] = dict  # cards by namespace
 
     def fell_back(self, asked: str, given: str) -> None:
         """A claim was allocated with another alternative than what was asked.
@@ -94,6 +95,9 @@ class ControllerMetrics:
         )
         text = "Cards that the autopilot would re-cut now."
         yield gauge(f"{_PREFIX}_autopilot_proposed", text, self.proposed())
+        text = "Cards that the autopilot re-cut within the last hour for pods of a namespace, and none of its pods took, by namespace."
+        name = f"{_PREFIX}_autopilot_unused_recuts"
+        yield labelled(name, "gauge", text, ("namespace",), self.unused_recuts())
 
     def _of_patience(self, webhook_seen: bool) -> Iterator[Family]:
         text = "Evictions of pods that waited, by what became of them."

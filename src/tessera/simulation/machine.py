@@ -207,7 +207,8 @@ class SimulatedNode:
         held = self.kubelet.pods.get(name, {})
         running = [_running(one.name, held.get(one.name, {})) for one in pod.containers]
         types = ("PodScheduled", "Ready", "ContainersReady")
-        conditions = [{"type": one, "status": "True"} for one in types]
+        known = {each["type"]: each for each in stored.document["status"].get("conditions") or ()}
+        conditions = [{**known.get(one, {}), "type": one, "status": "True"} for one in types]
         now = {"phase": "Running", "conditions": conditions, "containerStatuses": running}
         # what the status says of claims is not the kubelet's to change
         kept = {"resourceClaimStatuses", "extendedResourceClaimStatus"}

@@ -1,6 +1,7 @@
 """Mode Auto when things go wrong at the worst moment, against a stand-in API server."""
 
 import asyncio
+import re
 from collections import Counter
 from typing import Any
 
@@ -8,14 +9,15 @@ import pytest
 
 from tessera.controller.layouts.auto.memory import MOST_CUTS
 from tessera.core.autopilot.values import Cut, Past
+from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.miglayout import write_past
+from tessera.protocol.mig.miglayout import read_past, write_past
 from tessera.protocol.mig.rollouts import Phase
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
-from tests.controller.layouts.cluster import claimed, cluster, layout
-from tests.controller.layouts.test_auto import SIX, auto, results, said, wait_for
+from tests.controller.layouts.cluster import FastClock, MortalLeaders, claimed, cluster, layout
+from tests.controller.layouts.test_auto import SIX, SMALL, auto, results, said, wait_for
 from tests.inventory.objects import LAYOUT, pod
 from tests.kube.apiserver import status
 from tests.rollout.machine.world import asked, record_in
@@ -319,7 +321,9 @@ def test_what_was_cut_long_ago_stops_nothing():
             wait_for(one)
             one.lead("one")
             await one.until(lambda: results(one) == ["Done"])
-            assert said(one)["past"].count('"node"') == 1
+            past = read_past(said(one)["past"])
+            assert past is not None
+            assert len(past.cuts) == 1
 
     asyncio.run(main())
 
@@ -444,5 +448,101 @@ def test_fault_38_a_node_that_goes_while_it_is_read():
             await one.until(lambda: gone)
             await one.until(lambda: results(one) == ["Done", "Gone"])
             assert (one.status()["desired"], one.status()["updating"]) == (2, [])
+
+    asyncio.run(main())
+
+
+def spent(one):
+    """What the status says of namespaces: used, unused, and undecided re-cuts."""
+    rows = said(one).get("namespaces", ())
+    return {
+        row["namespace"]: tuple(row.get(use, 0) for use in ("used", "unused", "undecided")) for row in rows
+    }
+
+
+def bind(one, name, node, namespace):
+    """The scheduler gives a pod its node."""
+    document = one.store.get(PODS, name, namespace).document
+    document["spec"]["nodeName"] = node
+    bound = moment(FastClock().wall())
+    document["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
+    ]
+    one.store.update(PODS, name, document, namespace)
+
+
+def test_fault_73_pods_that_never_run_spend_a_share_of_the_budget():
+    """One namespace's pods want cards and never take them: one card of three an hour is cut for them. Another namespace's pods take theirs, and get the other two."""
+
+    async def main():
+        async with cluster(*SIX, document=auto(recutsPerHour=3)) as one:
+            wait_for(one, 4, BIGGEST, "phantom", namespace="greedy")
+            one.lead("one")
+            await one.until(lambda: spent(one) == {"greedy": (0, 1, 0)})
+            assert results(one) == ["Done"]
+            (refusal,) = said(one)["refusals"]
+            assert (refusal["number"], refusal["why"]) == (3, "share")
+            (row,) = said(one)["namespaces"]
+            assert refusal["reason"].endswith(f"; free again at {row['freeAt']} at the latest")
+            metric = 'tessera_controller_autopilot_unused_recuts{namespace="greedy"} 1'
+            await one.until(lambda: metric in one.exposed("one"))
+            for cards, pods in ((1, 1), (2, 9)):  # a card has seven of them at most
+                wait_for(one, pods, SMALL, f"works-{cards}", namespace="team")
+                await one.until(lambda: results(one).count("Done") == 1 + cards)  # noqa: B023 # it is waited for
+                bind(one, f"works-{cards}-0", said(one)["history"][0]["node"], "team")
+                await one.until(lambda: spent(one).get("team") == (cards, 0, 0))  # noqa: B023
+            await asyncio.sleep(0.5)  # several looks
+            assert spent(one) == {"greedy": (0, 1, 0), "team": (2, 0, 0)}
+            assert sum(one.cuts.values()) == 3
+            rows = dict(re.findall(r'recuts{namespace="(\w+)"} (\d)', one.exposed("one")))
+            assert rows == {"greedy": "1"}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_fault_74_shares_hold_over_leaders(seed):
+    """Leaders are killed before or after any write: a namespace whose pods never take anything has its share of cards cut, and no more."""
+
+    async def main():
+        async with cluster(*SIX, document=auto(recutsPerHour=8, coolDown="2h")) as one:
+            wait_for(one, 8, BIGGEST, "phantom", namespace="greedy")
+            leaders = MortalLeaders(one, seed, odds=0.3)
+            await one.until(lambda: results(one).count("Done") == 2 and leaders.count > 3)
+            leaders.spare()
+            await one.until(lambda: spent(one) == {"greedy": (0, 2, 0)})
+            await one.until(lambda: calm(one))
+            assert [row["why"] for row in said(one)["refusals"]] == ["share"]
+            assert results(one).count("Done") == 2
+
+    asyncio.run(main())
+
+
+def test_fault_75_a_node_that_undoes_its_re_cuts():
+    """It changes its own layout as soon as one is written: that costs nothing of the budget, it is left alone for longer each time, and another node is re-cut."""
+
+    async def main():
+        async with cluster("gpu-0", document=auto(recutsPerHour=1)) as one:
+
+            def undo(agent):
+                document = one.node("gpu-0")
+                if (record := record_in(document)) is not None and record.phase is Phase.WRITTEN:
+                    document["metadata"]["annotations"][mig.RUNAI_CONFIG] = LAYOUT + "\n"
+                    one.store.update(NODES, "gpu-0", document)
+
+            one.server.after = undo
+            wait_for(one)
+            one.lead("one")
+            await one.until(lambda: results(one).count("Overtaken") == 2)
+            await asyncio.sleep(0.7)  # 70 s: after the first time it was left alone for 60, now it is for 120
+            assert results(one) == ["Overtaken"] * 2
+            past = read_past(said(one)["past"])
+            assert past is not None
+            assert (past.cuts, past.charges) == ((), ())
+            (row,) = one.status()["nodes"]
+            assert row["name"] == "gpu-0"
+            assert row["reason"].startswith("Overtaken: ")
+            one.add_nodes("gpu-1")
+            await one.until(lambda: "Done" in results(one))
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ from tessera.controller.leader import LeadershipLost
 from tessera.core.autopilot import propose
 from tessera.core.devices.capacity import Capacity
 from tessera.inventory import inventory
+from tessera.protocol.mig.miglayout import read_past
 from tessera.protocol.mig.rollouts import Phase
 from tessera.rollout import step
 from tessera.simulation.control_plane.kinds import MIG_LAYOUTS
@@ -280,6 +281,12 @@ def test_a_lease_that_is_lost_while_the_autopilot_decides(monkeypatch):
     asyncio.run(main())
 
 
+def cuts_of(one):
+    """The re-cuts that the status remembers."""
+    past = read_past(said(one)["past"])
+    return past.cuts if past is not None else None
+
+
 @pytest.mark.parametrize("ahead", [3 * HOURS, -3 * HOURS, 400 * 24 * HOURS])
 def test_fault_69_the_clock_of_a_leader_jumps(ahead, caplog):
     """Budget and cool-down hold: the autopilot re-cuts nothing, says so in the status, and once in the log. What is remembered stays as it was, so they hold, too,
@@ -288,22 +295,22 @@ def test_fault_69_the_clock_of_a_leader_jumps(ahead, caplog):
     async def main():
         async with cluster(*SIX, document=auto(recutsPerHour=2, coolDown="2h")) as one:
             clock, one.server.clock = FastClock(), FastClock()
-            wait_for(one, 2, BIGGEST)
+            wait_for(one, 2, BIGGEST, apart=True)
             one.lead("one", clock=clock)
             await one.until(lambda: results(one) == ["Done", "Done"])
-            remembered = said(one)["past"].partition('"cuts"')[2]
+            remembered = cuts_of(one)
             clock.ahead = ahead
-            wait_for(one, 3, BIGGEST, "more")
+            wait_for(one, 3, BIGGEST, "more", apart=True)
             side = "ahead of" if ahead > 0 else "behind"
             words = f" {side} the API server's. Nothing is re-cut."
             await one.until(lambda: said(one)["summary"].startswith("This machine's clock is "))
             assert said(one)["summary"].endswith(words)
             await asyncio.sleep(0.5)  # several looks
-            assert said(one)["past"].partition('"cuts"')[2] == remembered
+            assert cuts_of(one) == remembered
             clock.ahead = 5.0  # as clocks are
-            await one.until(lambda: [row["why"] for row in said(one)["refusals"]] == ["budget"])
+            await one.until(lambda: "budget" in [row["why"] for row in said(one)["refusals"]])
             assert results(one) == ["Done", "Done"]
-            assert said(one)["past"].partition('"cuts"')[2] == remembered
+            assert cuts_of(one) == remembered
             assert 'tessera_controller_failures_total{what="clock"} 1' in one.exposed("one")
 
     asyncio.run(main())

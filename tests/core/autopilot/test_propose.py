@@ -436,7 +436,8 @@ def test_cards_that_are_alike_are_judged_once(monkeypatch: pytest.MonkeyPatch) -
         judge = create_autospec(Search._judge, side_effect=Search._judge)
         with monkeypatch.context() as patch:
             patch.setattr(Search, "_judge", judge)
-            proposal = propose([Want(P4, "team", 0.0, queue=1, number=20)], cards, Past(), Limits(), 100.0)
+            wants, limits = [Want(P4, "team", 0.0, queue=1, number=20)], Limits(recuts_per_hour=80)
+            proposal = propose(wants, cards, Past(), limits, 100.0)
         assert len(proposal.recuts) == 20
         return judge.call_count
 

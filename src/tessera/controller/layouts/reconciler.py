@@ -111,7 +111,7 @@ class LayoutReconciler(Reconciler):
         self._read: tuple[float, frozenset[tuple[str, int]]] = -inf, frozenset()
         self._verdicts = Verdicts()
         self._states: dict[State, int] = {}
-        self._autopilot = Autopilot()
+        self._autopilot = Autopilot(client.clock.now, self.state.takers)
         self._time = ServerTime(client)
         nodes = {NODES: self.table[NODES]}
         self._looking = Looking(parts, self._failures, self._autopilot, nodes, soonest)
@@ -124,7 +124,7 @@ class LayoutReconciler(Reconciler):
         }
         metrics.foreign_records = lambda: self._rollouts.records.foreign if metrics.leads() else 0
         metrics.wanted, metrics.refused_devices = self._autopilot.wanted, self._autopilot.refused
-        metrics.proposed = self._autopilot.proposed
+        metrics.proposed, metrics.unused_recuts = self._autopilot.proposed, self._autopilot.unused
 
     def lacks(self) -> str:
         """Why there are no MigLayouts; a cluster may well be without DRA."""

@@ -1,6 +1,6 @@
 """What the controller has seen of MigLayouts, nodes, and pods that hold GPUs."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -8,9 +8,11 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from tessera.controller.layouts.plan import SeenNode
+from tessera.core.autopilot.shares import Taker
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import DRIVER
 from tessera.core.kubernetes.pod import Amounts
+from tessera.core.mig.profile import MigProfile
 from tessera.core.resources import is_any_gpu
 from tessera.kube.rest.client import path_of
 from tessera.kube.watch.table import (
@@ -27,7 +29,7 @@ from tessera.kube.watch.table import (
 )
 from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, kept_small
-from tessera.protocol.kubernetes.pod import decode_pod_use
+from tessera.protocol.kubernetes.pod import decode_pod, pod_use_of
 from tessera.protocol.mig.miglayout import API_VERSION, PLURAL, MigLayout
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.rollout.changes import Surroundings
@@ -37,6 +39,8 @@ from tessera.rollout.progress import sliced
 NOT_YET: Final = "mig-manager's configurations have not been read yet"
 # A pod without them asks for no GPUs: by the names of resources, or by annotations that say more of its claim.
 _DOMAINS: Final = (b"nvidia.com/", b"gpu-webhook.k8s.io/")
+# Pods that have ended and may have taken what was cut for them: their looks are 10 seconds apart. More are forgotten, the oldest first.
+_MOST_ENDED: Final = 1000
 MIG_LAYOUTS: Final = Resource(PLURAL, path_of(API_VERSION, PLURAL), optional=True)
 
 
@@ -46,14 +50,26 @@ class _HoldingPod(NamedTuple):
     key: Key
     node: str
     amounts: Amounts
+    bound: float | None = None  # when it was bound to the node
 
     @classmethod
     def read(cls, raw: bytes) -> "_HoldingPod | None":
         """A pod from its JSON; None where it holds no GPUs."""
         if not any(domain in raw for domain in _DOMAINS):  # nearly all pods of most clusters
             return None
-        use = decode_pod_use(raw, is_any_gpu)
-        return cls(read_key(raw), use.node, use.amounts) if use.node and use.amounts else None
+        pod = decode_pod(raw)
+        use, bound = pod_use_of(pod, is_any_gpu), pod.status.condition("PodScheduled")
+        if not (use.node and use.amounts):
+            return None
+        return cls(read_key(raw), use.node, use.amounts, bound.since if bound.status == "True" else None)
+
+    def as_taker(self, bound: float) -> Taker:
+        devices = {
+            str(profile): int(amount.value)
+            for resource, amount in self.amounts.items()
+            if (profile := MigProfile.of_resource(resource)) is not None
+        }
+        return Taker(self.key.namespace, bound, devices)
 
 
 class LayoutState:
@@ -63,7 +79,8 @@ class LayoutState:
         self.layouts: dict[str, MigLayout] = {}
         self.nodes: dict[str, SeenNode] = {}
         self.around = Surroundings(unread=NOT_YET)  # of these only what mig-manager has
-        self._held: dict[str, dict[Key, Amounts]] = {}  # by node and pod: the GPUs that the pod holds
+        self._held: dict[str, dict[Key, _HoldingPod]] = {}  # by node
+        self._ended: deque[_HoldingPod] = deque(maxlen=_MOST_ENDED)  # those that held GPUs until lately
         self._where: dict[Key, str] = {}
         self._slices: dict[str, tuple[str, dict[str, int]]] = {}  # by name: the node, and its devices
         self._sliced: dict[str, set[str]] = {}  # by node: the names of its slices
@@ -100,10 +117,16 @@ class LayoutState:
     def busy(self, node: str, going: Going) -> str:
         """The pods that hold devices of a node which go."""
         uses = (
-            PodUse(key.namespace, key.name, node, amounts)
-            for key, amounts in self._held.get(node, {}).items()
+            PodUse(key.namespace, key.name, node, pod.amounts)
+            for key, pod in self._held.get(node, {}).items()
         )
         return named(holders(uses, going))
+
+    def takers(self, node: str) -> list[Taker]:
+        """The pods that hold devices of a node, and some that did until lately."""
+        ended = (pod for pod in self._ended if pod.node == node)
+        pods = (*self._held.get(node, {}).values(), *ended)
+        return [pod.as_taker(pod.bound) for pod in pods if pod.bound is not None]
 
     def sliced(self, node: str) -> dict[str, int]:
         """The devices that Tessera's DRA driver offers on a node."""
@@ -166,14 +189,15 @@ class LayoutState:
         self._changed()
 
     def _put_pod(self, pod: _HoldingPod) -> None:
-        self._remove_pod(pod.key)
-        self._held.setdefault(pod.node, {})[pod.key] = pod.amounts
+        if self._where.get(pod.key, pod.node) != pod.node:  # another pod of that name
+            self._remove_pod(pod.key)
+        self._held.setdefault(pod.node, {})[pod.key] = pod
         self._where[pod.key] = pod.node
 
     def _remove_pod(self, key: Key) -> None:
         node = self._where.pop(key, None)
         if node is not None:
-            del self._held[node][key]
+            self._ended.append(self._held[node].pop(key))
             if not self._held[node]:
                 del self._held[node]
 

@@ -11,11 +11,11 @@ from tessera.core.errors import InvalidInput
 from tessera.diagnosis.patience.pending_pods import (
     Job,
     PendingPod,
+    left_by_block,
     left_by_doubt,
     left_by_job,
     left_by_namespace,
 )
-from tessera.diagnosis.patience.rules import Job, left_by_block, left_by_doubt, left_by_job, left_by_namespace
 from tessera.kube.clock import Clock
 
 _JOB_SECONDS = 60.0  # for which what was read of a Job is believed

@@ -10,6 +10,8 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, Pattern, Wish, maximal_patterns, place
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.changes import profile_counts
+from tessera.core.text import counts_in_words
 
 Held = tuple[Instance, ...]
 Profiles = tuple[MigProfile, ...]
@@ -111,3 +113,22 @@ def _most(product: Product, profiles: Profiles) -> Pattern:
 
 def _fixed(held: Held) -> list[Wish]:
     return [Wish(one.profile, one.position, one.size) for one in held]
+
+
+def explain_option(
+    option: Option,
+    serves: Mapping[MigProfile, int],
+    takes: Mapping[MigProfile, int],
+    gain: float,
+    cost: float,
+) -> str:
+    """Say why a card is cut so."""
+    brings = dict(option.change.brings)
+    if not serves:
+        went = counts_in_words(profile_counts(takes).items())
+        room = counts_in_words(profile_counts(brings).items())
+        return f"keeps room for {room}, which pods have waited for" + (f"; idle {went} go" if went else "")
+    reason = f"makes room for {counts_in_words(profile_counts(serves).items())}"
+    if takes:
+        reason += f"; idle {counts_in_words(profile_counts(takes).items())} go"
+    return f"{reason} (worth {gain:.2f}, costs {cost:.2f})"

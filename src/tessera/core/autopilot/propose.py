@@ -21,6 +21,7 @@ from tessera.core.autopilot.forecast import IN_DEMAND
 from tessera.core.autopilot.groups import CardsToCut, Group
 from tessera.core.autopilot.options import Option
 from tessera.core.autopilot.search import Search
+from tessera.core.autopilot.shares import HOUR, count_lately
 from tessera.core.autopilot.together import Together, refusals
 from tessera.core.autopilot.values import CardSupply, Cut, Level, Limits, Past, Proposal, Recut, Want
 from tessera.core.mig.profile import MigProfile
@@ -66,7 +67,6 @@ def _first(
     return None
 
 
-_HOUR: Final = 3600.0
 _PRIORITIES: Final = 8  # that are looked at one by one, the highest: each takes a walk over all cards
 
 
@@ -79,15 +79,16 @@ def propose(
     used: Mapping[MigProfile, int] | None = None,
 ) -> Proposal:
     """The re-cuts that are worth it now. `used`: devices that pods have; None: all that is held. What may be in use stays, and is no demand."""
-    kept = max(_HOUR, limits.cool_down)
+    kept = max(HOUR, limits.cool_down)
     cuts = tuple(Cut(min(cut.at, now), cut.node, cut.number) for cut in past.cuts if now - cut.at < kept)
-    search = Search(wants, cards, past, limits, now, used)
+    charges = count_lately(past.charges, now)
+    search = Search(wants, cards, replace(past, charges=charges), limits, now, used)
     demand = {
         profile: replace(now_wanted, forecast=search.levels[str(profile)][0])
         for profile, now_wanted in search.demand.items()
     }
-    past = Past(now, search.levels, cuts)
-    budget = limits.recuts_per_hour - sum(now - cut.at < _HOUR for cut in cuts)
+    past = Past(now, search.levels, cuts, charges)
+    budget = limits.recuts_per_hour - sum(now - cut.at < HOUR for cut in cuts)
     cooling = {(cut.node, cut.number) for cut in cuts if now - cut.at < limits.cool_down}
     free = [card for card in cards if not card.fixed]
     cool = [card for card in free if (card.node, card.number) in cooling]

@@ -11,12 +11,19 @@ from typing import Final, NamedTuple
 
 from tessera.core.autopilot import forecast
 from tessera.core.autopilot.groups import CardState, CardsToCut, CordonedFirst, Group, Groups
-from tessera.core.autopilot.options import NO_CHANGE, Counts, DeviceChange, Option, Profiles
+from tessera.core.autopilot.options import (
+    NO_CHANGE,
+    Counts,
+    DeviceChange,
+    Option,
+    Profiles,
+    explain_option,
+)
+from tessera.core.autopilot.shares import Allowances
 from tessera.core.autopilot.values import CardSupply, Limits, Past, Recut, Want, Why
 from tessera.core.autopilot.wanted import demand_of, wanted
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.changes import Way, profile_counts
-from tessera.core.text import counts_in_words
+from tessera.core.planning.changes import Way
 
 URGENT: Final = (
     3.0  # how much a pod that waits counts beside what is expected; found by trying (benchmarks/autopilot.py)
@@ -87,7 +94,8 @@ class Search:
         self._fewest, self._most = Counter(self.there), Counter(self.there)
         known = forecast.profiles_in(past.levels)
         self.demand = demand_of(wants, self.there, self._groups.held, used, known)
-        counted = wanted(wants, self.there.total(), now)
+        self.allowances = Allowances(past.charges, limits.recuts_per_hour)
+        counted = wanted(self.allowances.admit(wants), self.there.total(), now)
         self.queues, self.pods, self.beyond = dict(counted.queues), [*counted.pods], counted.beyond
         self.no_node: dict[Want, Why] = {}  # of pods that want several devices: why none is cut for them
         in_use = {str(profile): demand.in_use for profile, demand in self.demand.items()}
@@ -286,12 +294,17 @@ class Search:
         return self.recut(card, option, {}, NO_CHANGE, 0.0, 0.0)
 
     def _take(self, card: CardSupply, choice: _Choice) -> Recut:
+        pods = list[Want]()
         for profile, places in choice.serves.items():
-            self.queues[profile].serve(places)
-            if not self.queues[profile].left:
+            queue = self.queues[profile]
+            pods += [queue.wants[place] for place in places]
+            queue.serve(places)
+            if not queue.left:
                 del self.queues[profile]
         serves = {profile: len(places) for profile, places in choice.serves.items()}
-        return self.recut(card, choice.option, serves, choice.reached, choice.gain, choice.cost)
+        namespace = min(pods, key=lambda want: (-want.priority, want.since)).namespace
+        worth = choice.gain, choice.cost
+        return self.recut(card, choice.option, serves, choice.reached, *worth, namespace=namespace)
 
     def recut(
         self,
@@ -302,6 +315,7 @@ class Search:
         gain: float,
         cost: float,
         together: int = 1,
+        namespace: str = "",
     ) -> Recut:
         """Cut a card so: what is there, and within reach, changes with it."""
         change = option.change.counts
@@ -313,9 +327,21 @@ class Search:
         self._forget(card, {*change, *serves, *reached.counts})
         takes = {profile: -more for profile, more in change.items() if more < 0}
         cost = max(0.0, cost)
-        reason = _reason(option, serves, takes, gain, cost)
-        after = option.after
-        return Recut(card.node, card.number, card.layout, after, serves, takes, gain, cost, reason, together)
+        reason = explain_option(option, serves, takes, gain, cost)
+        self._charge(namespace)
+        layouts = card.layout, option.after
+        return Recut(card.node, card.number, *layouts, serves, takes, gain, cost, reason, together, namespace)
+
+    def _charge(self, namespace: str) -> None:
+        """A re-cut begins for this namespace: once its share is spent, its other wants do not count."""
+        if not namespace or self.allowances.spend(namespace, self._now) > 0:
+            return
+        for profile, queue in [*self.queues.items()]:
+            self.allowances.refuse(namespace, profile, queue.withdraw(namespace))
+            if not queue.left:
+                del self.queues[profile]
+        for findings in self._findings.values():
+            findings.forget()
 
     def _forget(self, card: CardSupply, changed: AbstractSet[MigProfile]) -> None:
         """Forget what was worked out from these profiles; a whole GPU that goes concerns every product."""
@@ -372,21 +398,3 @@ class Search:
             level = self.levels[str(profile)]
             self._lacking_with[key] = forecast.lacking(level, count, for_long=for_long)
         return self._lacking_with[key]
-
-
-def _reason(
-    option: Option,
-    serves: Mapping[MigProfile, int],
-    takes: Mapping[MigProfile, int],
-    gain: float,
-    cost: float,
-) -> str:
-    brings = dict(option.change.brings)
-    if not serves:
-        went = counts_in_words(profile_counts(takes).items())
-        room = counts_in_words(profile_counts(brings).items())
-        return f"keeps room for {room}, which pods have waited for" + (f"; idle {went} go" if went else "")
-    reason = f"makes room for {counts_in_words(profile_counts(serves).items())}"
-    if takes:
-        reason += f"; idle {counts_in_words(profile_counts(takes).items())} go"
-    return f"{reason} (worth {gain:.2f}, costs {cost:.2f})"

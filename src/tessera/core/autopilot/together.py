@@ -22,6 +22,7 @@ from tessera.core.planning.kinds import ANYWHERE
 REASONS: Final = {
     Why.NAMESPACE: "their namespaces want more than a quarter of all devices",
     Why.BUDGET: "the re-cuts of this hour (recutsPerHour) are used up",
+    Why.SHARE: "their namespaces have too many re-cuts that none of their pods has taken (a quarter of recutsPerHour)",
     Why.NOT_WORTH_IT: "other pods are expected to need the room more, by what demand has been",
     Why.COOL_DOWN: "the cards with room were cut a short while ago (coolDown)",
     Why.MINIMUM: "idle devices that would go are kept by minimum",
@@ -40,6 +41,10 @@ def refusals(
     refused = [
         Refusal(profile, number, Why.NAMESPACE, REASONS[Why.NAMESPACE])
         for profile, number in search.beyond.items()
+    ]
+    refused += [
+        Refusal(profile, number, Why.SHARE, REASONS[Why.SHARE], free_at)
+        for profile, (number, free_at) in search.allowances.refused().items()
     ]
     if search.queues:
         whys = {profile: set[Why]() for profile in search.queues}
@@ -137,10 +142,17 @@ class Together:
         refused: dict[tuple[object, ...], tuple[Why, float]] = {}
         left, search.pods = search.pods, []
         for want, weight in left:
-            alike = want.profile, want.queue, want.number, search.is_new(want)
+            allowance = search.allowances.left(want.namespace)
+            if allowance <= 0:
+                search.allowances.refuse(want.namespace, want.profile, want.number)
+                continue
+            may_cut = min(budget, allowance)
+            alike = want.profile, want.queue, want.number, search.is_new(want), may_cut
             why, refused_weight = refused.get(alike, (Why.NOT_WORTH_IT, 0.0))
             if want.priority >= least and why is Why.NOT_WORTH_IT and weight > refused_weight:
-                chosen = self._best(want, weight, budget)
+                chosen = self._best(want, weight, may_cut)
+                if chosen is Why.BUDGET and allowance < budget:
+                    chosen = Why.SHARE
                 if not isinstance(chosen, Why):
                     budget -= len(chosen)
                     node = self._card(chosen[0]).node
@@ -266,6 +278,7 @@ class Together:
                 gain,
                 choice.cost,
                 want.number,
+                want.namespace,
             )
 
 

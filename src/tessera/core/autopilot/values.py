@@ -1,6 +1,6 @@
 """What the autopilot is told, and what it says."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -30,6 +30,7 @@ class Why(StrEnum):
     NO_ROOM = "no-room"  # nothing idle that it fits on
     NO_NODE = "no-node"  # no node has room for all devices that one pod wants of it
     BUDGET = "budget"
+    SHARE = "share"  # its namespace has re-cuts that none of its pods has taken, and no more of the budget
     COOL_DOWN = "cool-down"
     MINIMUM = "minimum"
     MAXIMUM = "maximum"
@@ -85,6 +86,27 @@ class Cut:
     number: int
 
 
+class Use(StrEnum):
+    """What became of a re-cut that was made for a namespace."""
+
+    OPEN = ""  # not known yet
+    USED = "used"  # a pod of the namespace took a device in time
+    UNUSED = "unused"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A re-cut, charged to the namespace whose pods wanted it."""
+
+    at: float
+    node: str
+    number: int  # of the card
+    namespace: str
+    profiles: tuple[str, ...]  # that it made for pods
+    offered: float | None = None  # since when the node offers its devices; None: not yet
+    use: Use = Use.OPEN
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """All that the autopilot remembers: plain numbers, few of them."""
@@ -92,10 +114,17 @@ class Past:
     at: float | None = None  # when it last looked; None: never
     levels: Levels = field(default_factory=dict)  # what demand has been
     cuts: tuple[Cut, ...] = ()  # within the last hour or the cool-down, oldest first
+    charges: tuple[Charge, ...] = ()  # within the last hour, oldest first
 
-    def after(self, recuts: "Iterable[Recut]", now: float) -> "Past":
-        """With these re-cuts begun: they count against budget and cool-down. Say so of every re-cut that is begun."""
-        return replace(self, cuts=(*self.cuts, *(Cut(now, one.node, one.number) for one in recuts)))
+    def after(self, recuts: "Collection[Recut]", now: float) -> "Past":
+        """With these re-cuts begun: they count against budget, shares and cool-down. Say so of every re-cut that is begun."""
+        cuts = (Cut(now, recut.node, recut.number) for recut in recuts)
+        charges = (
+            Charge(now, recut.node, recut.number, recut.namespace, tuple(map(str, recut.serves)))
+            for recut in recuts
+            if recut.namespace
+        )
+        return replace(self, cuts=(*self.cuts, *cuts), charges=(*self.charges, *charges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +143,7 @@ class Recut:
     cost: float  # how many devices more are expected to be lacking at a time
     reason: str  # one sentence
     together: int = 1  # devices of one node that each pod wants which it serves
+    namespace: str = ""  # of the first pod that it serves: the re-cut is charged to it
 
     @property
     def brings(self) -> dict[MigProfile, int]:
@@ -132,6 +162,7 @@ class Refusal:
     number: int
     why: Why
     reason: str  # one sentence
+    until: float | None = None  # when this ends by itself at the latest; None: nobody knows
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,17 @@ class WantQueue:
             self._served[place] = True
             self.left -= 1
 
+    def withdraw(self, namespace: str) -> int:
+        """The wants of this namespace do not count any more; returns how many were left."""
+        before = self.left
+        for queue, places in self._places.items():
+            kept = deque(place for place in places if self.wants[place].namespace != namespace)
+            self.left -= len(places) - len(kept)
+            for place in places:
+                self._served[place] = self.wants[place].namespace == namespace
+            self._places[queue] = kept
+        return before - self.left
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

@@ -101,6 +101,7 @@ _WHILE_DRY: Final = (LayoutCause.DRY_RUN, LayoutCause.FAILED, LayoutCause.CONFLI
 # by why something gets no room: which limit to change, and what it is now
 _LIMITS: Final[Mapping[str, str]] = {
     Why.BUDGET: "raise spec.autopilot.recutsPerHour ({recuts_per_hour} now), or wait: cards are counted for an hour",
+    Why.SHARE: "raise spec.autopilot.recutsPerHour ({recuts_per_hour} now), or find out why pods of their namespaces do not take what is cut for them",
     Why.COOL_DOWN: "lower spec.autopilot.coolDown ({cool_down} now), or wait until it is over",
     Why.MINIMUM: "lower spec.autopilot.minimum ({minimum} now)",
     Why.MAXIMUM: "raise spec.autopilot.maximum ({maximum} now)",

@@ -17,7 +17,15 @@ from tessera.protocol.mig.rollouts import Phase, SeenRollout
 T = TypeVar("T", bound=msgspec.Struct)
 
 # entries of each list: as many as the controller writes
-_MOST: Final = {"nodes": 20, "conditions": 4, "demand": 32, "recuts": 20, "refusals": 10, "history": 30}
+_MOST: Final = {
+    "nodes": 20,
+    "conditions": 4,
+    "demand": 32,
+    "recuts": 20,
+    "refusals": 10,
+    "namespaces": 20,
+    "history": 30,
+}
 _MOST_FIELDS: Final = 32  # of a mapping: a row has ten, a card fewer profiles
 _LONGEST: Final = 300  # characters of a text
 

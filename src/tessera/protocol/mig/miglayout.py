@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.autopilot.values import Levels, Limits, Past
+from tessera.core.autopilot.values import Charge, Levels, Limits, Past
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.core.planning.configurations import is_label_value
 from tessera.core.text import seconds_in
 from tessera.protocol.kubernetes.objects import Condition, Metadata, Part, Texts, decoder
 from tessera.protocol.mig import documents as mig
@@ -27,6 +28,8 @@ UNDER_WAY: Final = "UnderWay"  # the results of a decision beside those of a rol
 DRY_RUN: Final = "DryRun"
 GONE: Final = "Gone"  # the node was deleted
 _MOST_LEVELS: Final = 256  # profiles of which demand is remembered: all products together have fewer
+_MOST_CHARGES: Final = 1000  # of the last hour: as many as recutsPerHour may be
+_MOST_PROFILES: Final = 7  # that a card has devices of
 
 
 class _Row(msgspec.Struct, frozen=True, rename="camel"):
@@ -83,6 +86,16 @@ class HistoryRow(_Row, frozen=True, omit_defaults=True):
     told: str = ""  # why it ended so
 
 
+class NamespaceRow(_Row, frozen=True, omit_defaults=True):
+    """What a namespace has spent of the re-cuts of the last hour."""
+
+    namespace: str
+    used: int = 0  # a pod of the namespace took a device in time
+    unused: int = 0
+    undecided: int = 0  # the devices are not there yet, or were offered a short while ago
+    free_at: str = ""  # its share is spent: when it may begin another re-cut, at the latest
+
+
 class AutopilotStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What the autopilot sees, would do or does, and did. Every field is written, so that a merge patch leaves nothing old."""
 
@@ -91,6 +104,7 @@ class AutopilotStatus(msgspec.Struct, frozen=True, rename="camel"):
     demand: list[DemandRow] = []
     recuts: list[RecutRow] = []
     refusals: list[RefusalRow] = []
+    namespaces: list[NamespaceRow] = []  # those that spent most first
     history: list[HistoryRow] = []  # the newest first
     past: str = ""
 
@@ -114,8 +128,18 @@ def read_past(text: str) -> Past | None:
         past = _past(text.encode("utf-8", "replace")) if text else Past()
     except InvalidInput:
         return None
-    numbers = (*(one.at for one in past.cuts), past.at or 0.0, *chain.from_iterable(past.levels.values()))
-    return replace(past, levels=_sound_levels(past.levels)) if all(map(isfinite, numbers)) else None
+    times = chain.from_iterable((charge.at, charge.offered or 0.0) for charge in past.charges)
+    cut_times = (cut.at for cut in past.cuts)
+    numbers = (*cut_times, past.at or 0.0, *times, *chain.from_iterable(past.levels.values()))
+    if not all(map(isfinite, numbers)):
+        return None
+    charges = tuple(islice(filter(_is_charge, past.charges), _MOST_CHARGES))
+    return replace(past, levels=_sound_levels(past.levels), charges=charges)
+
+
+def _is_charge(charge: Charge) -> bool:
+    """Whether the controller can have written it."""
+    return is_label_value(charge.namespace) and len(charge.profiles) <= _MOST_PROFILES
 
 
 def _sound_levels(levels: Levels) -> Levels:

@@ -328,7 +328,8 @@ class Scheduler:
         best.take(pod)
         round_.take(claimed, claims, document, best.node.name)
         document["spec"]["nodeName"] = best.node.name
-        self._write(document, {"type": "PodScheduled", "status": "True"})
+        bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._store.now()}
+        self._write(document, bound)
         assigned = f"Successfully assigned {pod.namespace}/{pod.name} to {best.node.name}"
         self._events.record(NAME, document, "Scheduled", assigned)
 

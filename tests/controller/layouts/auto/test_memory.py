@@ -12,7 +12,7 @@ from tessera.controller.layouts.auto.memory import (
     Memory,
     is_readable,
     lately,
-    refunded_text,
+    note_ends_in,
     sane,
     stored_cuts,
 )
@@ -50,7 +50,7 @@ def cuts_begun(past: Past, budget: int = 3) -> int:
     """How many cards would be cut for a demand without end."""
     cards = mig.read_layout(LAYOUT, CARDS).cards
     supply = [CardSupply(f"n-{at}", n, card) for at in range(9) for n, card in enumerate(cards)]
-    wants = [Want(MigProfile.parse("7g.70gb"), "default", NOW - 600, number=18)]
+    wants = [Want(MigProfile.parse("7g.70gb"), f"team-{at}", NOW - 600) for at in range(18)]
     return len(propose(wants, supply, past, Limits(recuts_per_hour=budget), NOW).recuts)
 
 
@@ -121,10 +121,10 @@ def test_what_counts_no_more_is_forgotten():
 def test_who_decides_nothing_changes_no_time(text):
     """What is remembered stays to the letter, whatever it is; only a re-cut that was not begun is taken out."""
     rows = [HistoryRow("", "n", 1, "", "", {}, "", "UnderWay")] * 2
-    assert refunded_text(text, [(rows[0], rows[1])]) == text
+    assert note_ends_in(text, [(rows[0], rows[1])], NOW) == text
     after = msgspec.structs.replace(rows[1], result="NotBegun")
     expected = write_past(Past(NOW, {}, (Cut(1.0, "n", 2),))) if len(text) > 1 else text
-    assert refunded_text(text, [(rows[0], after)]) == expected
+    assert note_ends_in(text, [(rows[0], after)], NOW) == expected
 
 
 def test_times_that_are_yet_to_come():

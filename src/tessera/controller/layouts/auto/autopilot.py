@@ -7,6 +7,7 @@ How nodes stand to a MigLayout in mode Auto: which may be re-cut, which are left
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
@@ -14,23 +15,38 @@ from msgspec import structs
 from tessera.controller.layouts.auto import decisions as told_by
 from tessera.controller.layouts.auto.deciding import Look, Question, Undecided, rollouts_of
 from tessera.controller.layouts.auto.decisions import Rollouts
-from tessera.controller.layouts.auto.memory import MOST_CUTS, Memory, lately, refunded, refunded_text
+from tessera.controller.layouts.auto.memory import MOST_CUTS, Memory, lately, note_ends, note_ends_in
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State
-from tessera.core.autopilot.values import Past
+from tessera.core.autopilot.shares import Taker, settle
+from tessera.core.autopilot.values import Charge, Past, Use
 from tessera.core.errors import InvalidInput
 from tessera.inventory.wants import Situation
+from tessera.kube.clock import SYSTEM_CLOCK, Retries
 from tessera.protocol.mig.documents import CONFIG_STATE
-from tessera.protocol.mig.miglayout import AutopilotStatus, MigLayout, read_past, write_past
+from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, MigLayout, read_past, write_past
 from tessera.protocol.mig.rollouts import Phase, Result
 
 REST_FAILED: Final = 3600.0  # seconds in which a node is left alone that did not take a layout
-REST: Final = 60.0  # the same of a node that was in use, dead, or changed by hand
+# the same of a node that was in use, dead, or changed by another client; twice as long each time in a row
+REST: Final = 60.0
+_LONGEST_REST: Final = 3600.0
+_TO_NOTHING: Final = (Result.IN_USE, Result.NOT_READY, Result.OVERTAKEN)
+_MOST_NAMESPACES: Final = 20  # that a metric names; the others are counted together
 
 
 def standing(
-    node: SeenNode, uid: str, now: float, told: Mapping[str, str], unknown: str = "", put_off: str = ""
+    node: SeenNode,
+    uid: str,
+    now: float,
+    told: Mapping[str, str],
+    unknown: str = "",
+    put_off: str = "",
+    rests: str = "",
 ) -> tuple[State, str]:
-    """How a node stands to its MigLayout: current where the autopilot may re-cut it; else why it is left alone."""
+    """How a node stands to its MigLayout: current where the autopilot may re-cut it; else why it is left alone.
+
+    `rests`: why it is left alone for longer than after one re-cut that came to nothing.
+    """
     record, end = node.record, node.end
     if node.unreadable:
         return State.FAILED, f"{node.unreadable}; remove the annotation, and uncordon the node yourself"
@@ -41,6 +57,8 @@ def standing(
     if end is not None:  # whichever MigLayout's it was: the node is the same
         if end.result is Result.FAILED and end.is_within(REST_FAILED, now):
             return State.FAILED, f"{end.reason}; left alone for {REST_FAILED / 60:g} minutes"
+        if rests:
+            return State.PENDING, rests
         if end.result is not Result.NOT_BEGUN and end.is_within(REST, now):
             return State.PENDING, f"{end.result}: {end.reason}; left alone for {REST:g} s"
     if not node.node.status.ready:
@@ -50,7 +68,7 @@ def standing(
     state = (node.node.metadata.labels or {}).get(CONFIG_STATE, "success")
     if state != "success":
         return State.PENDING, f"the layout that it was given is not there: state {state}"
-    if why := put_off or (f"its layout is not known: {unknown}" if unknown else ""):
+    if why := rests or put_off or (f"its layout is not known: {unknown}" if unknown else ""):
         return State.PENDING, why
     return State.CURRENT, ""
 
@@ -83,8 +101,18 @@ _NO_SLOT: Final = "other nodes are being changed (rollout.maxUnavailable)"
 class Autopilot:
     """What was decided last for each MigLayout in mode Auto, and what is remembered."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = SYSTEM_CLOCK.now,
+        takers: Callable[[str], Sequence[Taker]] = lambda _: (),
+    ) -> None:
+        """`now`: a clock that never jumps; `takers`: by node, the pods that hold its devices."""
         self.looks: dict[str, Look] = {}  # by the MigLayout's UID
+        self._takers = takers
+        self._rests = Retries(now, REST, _LONGEST_REST)  # of nodes on which re-cuts came to nothing
+        # by the MigLayout's UID: rows that end with the status that is written next
+        self._ending: dict[str, list[HistoryRow]] = {}
+        self._charges: dict[str, tuple[Charge, ...]] = {}  # by the MigLayout's UID, as the status has them
         self._undecided: Undecided | None = None  # of all MigLayouts
         self._memory = Memory()
 
@@ -92,6 +120,9 @@ class Autopilot:
         """Forget everything: another process may have led since. What counts is in the status."""
         self.looks.clear()
         self._memory.clear()
+        self._rests.clear()
+        self._ending.clear()
+        self._charges.clear()
 
     def put_undecided(self, undecided: Undecided | None) -> None:
         """From now on nothing is decided, for this reason; None: it is again."""
@@ -124,6 +155,15 @@ class Autopilot:
                 found[(str(one.why),)] += one.number
         return found
 
+    def unused(self) -> dict[tuple[str], int]:
+        """Re-cuts of the last hour that no pod of the namespace took which wanted them, by namespace."""
+        charges = (charge for uid in self.looks for charge in self._charges.get(uid, ()))
+        by_namespace = Counter(charge.namespace for charge in charges if charge.use is Use.UNUSED)
+        named = {(namespace,): number for namespace, number in by_namespace.most_common(_MOST_NAMESPACES)}
+        if rest := by_namespace.total() - sum(named.values()):
+            named["other",] = named.get(("other",), 0) + rest
+        return named
+
     def proposed(self) -> int:
         """Cards that would be re-cut."""
         return sum(one.node not in look.begun for look in self.looks.values() for one in look.proposal.recuts)
@@ -137,7 +177,8 @@ class Autopilot:
         """Nodes that are left as they are, and why."""
         found = {}
         for node in nodes:
-            state, why = standing(node, "", now, {}, put_off=put_off(node.name))
+            rests = self._rests.reason_to_wait(node.name)
+            state, why = standing(node, "", now, {}, put_off=put_off(node.name), rests=rests)
             if state is not State.CURRENT:
                 found[node.name] = why
         return found
@@ -151,12 +192,17 @@ class Autopilot:
     ) -> Question:
         """What is to be decided for these of all MigLayouts, and by what."""
         some = tuple(layouts)
-        past = {one.uid: self._memory.of(one, now) for one in some}
+        past = {one.uid: self._settled(self._memory.of(one, now), now) for one in some}
         return Question(some, tuple(every), dict(nodes), past, now)
+
+    def _settled(self, past: Past, now: float) -> Past:
+        """What is remembered, with what became of re-cuts that were made for namespaces."""
+        return replace(past, charges=settle(past.charges, self._takers, now))
 
     def take(self, question: Question, looks: Mapping[str, Look]) -> None:
         """Go by what was decided."""
         self.looks = dict(looks)
+        self._charges = {uid: charges for uid, charges in self._charges.items() if uid in looks}
         for layout in question.layouts:
             if (look := looks.get(layout.uid)) is not None and look.error is None:
                 self._memory.keep(layout, look.proposal.past)
@@ -190,7 +236,9 @@ class Autopilot:
         unknown = look.unknown if look else {}
         for node in kept:
             off = put_off(node.name)
-            plan.states[node.name] = standing(node, layout.uid, now, told, unknown.get(node.name, ""), off)
+            rests = self._rests.reason_to_wait(node.name)
+            known = unknown.get(node.name, "")
+            plan.states[node.name] = standing(node, layout.uid, now, told, known, off, rests)
         try:
             _ = layout.spec.autopilot.limits
         except InvalidInput as error:
@@ -223,15 +271,17 @@ class Autopilot:
         slots = {*layout.updating, *plan.begin} - {*released}
         history = told_by.ended_rows(before.history, nodes, layout.uid, slots, rollouts)
         ended = [*zip(before.history, history, strict=True)]
+        self._ending[layout.uid] = [row for old, row in ended if old.result != row.result]
         look, dry_run = self.looks.get(layout.uid), layout.spec.autopilot.dry_run
         if look is None or look.error is not None or not look.is_of(layout):
-            text = refunded_text(before.past, ended)
+            text = note_ends_in(before.past, ended, now)
             stands = structs.replace(before, dry_run=dry_run, history=history, past=text)
             if undecided := self._why_undecided(layout):
                 return structs.replace(stands, summary=undecided.summary, recuts=[], refusals=[])
             return stands
         begun = [one for name in plan.begin for one in plan.recuts[name]]
-        past = refunded(self._memory.of(layout, now), ended)
+        past = self._settled(note_ends(self._memory.of(layout, now), ended, now), now)
+        self._charges[layout.uid] = past.charges
         if begun:
             past = lately(past, layout, now).after(begun, now)
         proposal = look.proposal
@@ -249,6 +299,7 @@ class Autopilot:
             told_by.demand_rows(proposal),
             told_by.recut_rows(left, plan.stopped or _NO_SLOT),
             told_by.refusal_rows(proposal),
+            told_by.namespace_rows(past.charges, layout.spec.autopilot.recuts_per_hour),
             told_by.begun_rows(history, begun, now),
             write_past(past),
         )
@@ -264,6 +315,14 @@ class Autopilot:
         """A status was written: what begins with it is begun, and the next look decides about the rest."""
         if (look := self.looks.get(plan.layout.uid)) is not None and plan.begin:
             look.begun.update(plan.begin)
+        ended = {row.node: row for row in self._ending.pop(plan.layout.uid, ())}  # one of each rollout
+        for node, row in ended.items():
+            if row.result == Result.DONE:
+                self._rests.forget(node)
+            elif row.result in _TO_NOTHING:
+                why = f"{row.result}: {row.told}; left alone for {REST:g} s, and twice as long each time in a row"
+                self._rests.put_off(node, why)
+        self._rests.forget_old()
 
 
 def _stopped(layout: MigLayout, now: float) -> str:

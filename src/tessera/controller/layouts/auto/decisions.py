@@ -8,7 +8,8 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from tessera.controller.layouts.plan import SeenNode
-from tessera.core.autopilot.values import Proposal, Recut
+from tessera.core.autopilot.shares import HOUR, Allowances
+from tessera.core.autopilot.values import Charge, Proposal, Recut, Refusal, Use
 from tessera.core.mig.known import KnownLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import profile_counts
@@ -22,8 +23,10 @@ from tessera.protocol.mig.miglayout import (
     AutopilotStatus,
     DemandRow,
     HistoryRow,
+    NamespaceRow,
     RecutRow,
     RefusalRow,
+    read_past,
 )
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.protocol.mig.rollouts import Result
@@ -33,8 +36,8 @@ _MOST_DEMAND: Final = 32
 _MOST_RECUTS: Final = 20
 _MOST_REFUSALS: Final = 10
 _MOST_HISTORY: Final = 30
+_MOST_NAMESPACES: Final = 20
 _LONGEST: Final = 300  # characters of a sentence
-_HOUR: Final = 3600.0  # seconds
 
 
 class Rollouts(Protocol):
@@ -83,9 +86,28 @@ def recut_rows(recuts: Iterable[Recut], waits: str) -> list[RecutRow]:
 
 def refusal_rows(proposal: Proposal) -> list[RefusalRow]:
     return [
-        RefusalRow(str(one.profile), one.number, str(one.why), shortened(one.reason, _LONGEST))
+        RefusalRow(str(one.profile), one.number, str(one.why), shortened(_reason_of(one), _LONGEST))
         for one in proposal.refusals
     ][:_MOST_REFUSALS]
+
+
+def _reason_of(refusal: Refusal) -> str:
+    if refusal.until is None:
+        return refusal.reason
+    return f"{refusal.reason}; free again at {moment(refusal.until)} at the latest"
+
+
+def namespace_rows(charges: Sequence[Charge], recuts_per_hour: int) -> list[NamespaceRow]:
+    """What namespaces have spent, those first that have most re-cuts which their pods did not take."""
+    counts = Counter((charge.namespace, charge.use) for charge in charges)
+    allowances = Allowances(charges, recuts_per_hour)
+    rows = []
+    for namespace in {charge.namespace for charge in charges}:
+        used, unused, undecided = (counts[namespace, use] for use in (Use.USED, Use.UNUSED, Use.OPEN))
+        free_at = allowances.free_at(namespace)
+        rows.append(NamespaceRow(namespace, used, unused, undecided, moment(free_at) if free_at else ""))
+    rows.sort(key=lambda row: (-row.unused - row.undecided, -row.used, row.namespace))
+    return rows[:_MOST_NAMESPACES]
 
 
 def summary(
@@ -127,7 +149,7 @@ def dry_rows(
     """
     dry = [one for one in history if one.result == DRY_RUN]
     known = {_what(one) for one in dry}
-    left = keeps - sum(not one.serves and now - (seconds(one.at) or 0.0) < _HOUR for one in dry)
+    left = keeps - sum(not one.serves and now - (seconds(one.at) or 0.0) < HOUR for one in dry)
     rows = []
     for one in (_row(one, now, DRY_RUN) for one in islice(recuts, _MOST_RECUTS)):
         if _what(one) not in known and (one.serves or left > 0):
@@ -208,7 +230,11 @@ def changed_rows(old: AutopilotStatus, new: AutopilotStatus) -> Iterator[History
 def decisions(status: AutopilotStatus) -> object:
     """What of a status is a decision."""
     recuts = [(one.node, one.card, one.before, one.after, one.waits) for one in status.recuts]
-    return status.dry_run, recuts, [(one.profile, one.why) for one in status.refusals], status.history
+    refusals = [(one.profile, one.why) for one in status.refusals]
+    past = read_past(status.past)
+    charges = past.charges if past is not None else ()
+    spent = [(charge.namespace, charge.use, charge.offered is None) for charge in charges]
+    return status.dry_run, recuts, refusals, status.history, spent
 
 
 def numbers(status: AutopilotStatus) -> object:

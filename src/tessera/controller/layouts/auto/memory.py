@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from operator import attrgetter
+from typing import Final, TypeVar
 
-from tessera.core.autopilot.values import Cut, Past
+from tessera.core.autopilot.shares import HOUR, count_lately
+from tessera.core.autopilot.values import Charge, Cut, Past, Use
 from tessera.protocol.kubernetes.objects import seconds
 from tessera.protocol.mig.miglayout import DRY_RUN, HistoryRow, MigLayout, read_past, write_past
 from tessera.protocol.mig.rollouts import Result
@@ -12,7 +14,11 @@ from tessera.protocol.mig.rollouts import Result
 # Re-cuts that are remembered: with the longest names of nodes they take half of what the API server takes of an object (1.5 MiB).
 # 20 an hour, the default, with a cool-down of 4 days.
 MOST_CUTS: Final = 2000
-_HOUR: Final = 3600.0  # seconds that the budget is for
+# Re-cuts that ended so cost nothing of the budget: no card was cut, or another client of the node has undone it. So a node that always undoes its
+# re-cuts spends nothing.
+_REFUNDED: Final = (Result.NOT_BEGUN, Result.IN_USE, Result.OVERTAKEN)
+
+T = TypeVar("T", Cut, Charge)
 
 
 class Memory:
@@ -34,7 +40,7 @@ class Memory:
             stored = Past(cuts=(*_told(layout), *_all(layout, now)))
         stored = sane(stored, now)
         mine = self._past.get(layout.uid)
-        return stored if mine is None else replace(mine, cuts=stored.cuts)
+        return stored if mine is None else replace(mine, cuts=stored.cuts, charges=stored.charges)
 
 
 def is_readable(layout: MigLayout) -> bool:
@@ -57,27 +63,37 @@ def sane(past: Past, now: float) -> Past:
 
 def lately(past: Past, layout: MigLayout, now: float) -> Past:
     """What is remembered, without re-cuts that count neither for the budget nor for a cool-down any more."""
-    longest = max(_HOUR, layout.spec.autopilot.limits.cool_down)
-    return replace(past, cuts=tuple(one for one in past.cuts if now - one.at < longest))
+    longest = max(HOUR, layout.spec.autopilot.limits.cool_down)
+    cuts = tuple(one for one in past.cuts if now - one.at < longest)
+    return replace(past, cuts=cuts, charges=count_lately(past.charges, now))
 
 
-def refunded(past: Past, rows: Iterable[tuple[HistoryRow, HistoryRow]]) -> Past:
-    """What is remembered, without the last re-cut of cards whose nodes were not even cordoned."""
+def note_ends(past: Past, rows: Iterable[tuple[HistoryRow, HistoryRow]], now: float) -> Past:
+    """What is remembered once re-cuts have ended: some are refunded, and some nodes offer from now on what was made for a namespace."""
     for before, after in rows:
-        if before.result != after.result == Result.NOT_BEGUN:
-            cuts = list(past.cuts)
-            of = [one for one in cuts if (one.node, one.number) == (after.node, after.card)]
-            if of:
-                cuts.remove(max(of, key=lambda one: one.at))
-            past = replace(past, cuts=tuple(cuts))
+        if before.result == after.result:
+            continue
+        if after.result in _REFUNDED:
+            cut = _last_of_card(past.cuts, after)
+            past = replace(past, cuts=tuple(one for one in past.cuts if one is not cut))
+        under_way = (one for one in past.charges if one.use is Use.OPEN and one.offered is None)
+        if (charge := _last_of_card(under_way, after)) is not None:
+            offered = (replace(charge, offered=now),) if after.result == Result.DONE else ()
+            place = past.charges.index(charge)
+            past = replace(past, charges=(*past.charges[:place], *offered, *past.charges[place + 1 :]))
     return past
 
 
-def refunded_text(text: str, rows: Iterable[tuple[HistoryRow, HistoryRow]]) -> str:
-    """The same as the status has it, for who decides nothing now: no time in it is changed."""
+def _last_of_card(of_cards: Iterable[T], row: HistoryRow) -> T | None:
+    of_card = (one for one in of_cards if (one.node, one.number) == (row.node, row.card))
+    return max(of_card, key=attrgetter("at"), default=None)
+
+
+def note_ends_in(text: str, rows: Iterable[tuple[HistoryRow, HistoryRow]], now: float) -> str:
+    """The same as the status has it, for who decides nothing now: no other time in it is changed."""
     past = read_past(text)
-    found = None if past is None else refunded(past, rows)
-    return text if found is None or found == past else write_past(found)
+    noted = None if past is None else note_ends(past, rows, now)
+    return text if noted is None or noted == past else write_past(noted)
 
 
 def _told(layout: MigLayout) -> Iterable[Cut]:
