@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.devices.capacity import NodeUse
+from tessera.core.devices.capacity import NodeUse, PodUse
 from tessera.core.devices.held import Held
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.blocked import Block
@@ -22,6 +22,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.blocked_pods import (
     BlockedUntil,
     IdleDevices,
+    PodTimes,
     blocked_by_reach,
     blocked_by_turns,
     without_pods,
@@ -185,43 +186,42 @@ class Pending:
         self._rooms = [
             _room(one, self._facts[name].free, then.get(name)) for name, one in self._nodes.items()
         ]
-        self.blocked: Mapping[str, Block] = {}  # by namespace/name
-        pods = inventory.pods
-        groups = groups_of(pods, since, inventory.rejected.found)
+        self.blocked: dict[str, Block] = {}  # by namespace/name
+        known = BlockedUntil() if memory is None else memory.blocked
+        times: dict[str, PodTimes] = {}
+        if now is not None:
+            self.blocked, times = known.sort_out(self._waiting(), inventory.judged_until, seconds, now)
+        groups = groups_of(self._unblocked(), since, inventory.rejected.found)
         considered = bound(groups)
         self.not_considered = sum(len(one.names) for one in groups) - sum(
             len(one.names) for one in considered
         )
         if now is not None:
-            if memory is not None:
+            if memory is None:
+                in_reach = blocked_by_turns(considered, self._rooms, times, now)
+            else:
                 memory.note_idle(inventory, self._facts, then, now)
-            self.blocked = self._find_blocked(considered, now, memory)
-            considered = without_pods(considered, self.blocked)
-            pods = [use for use in pods if f"{use.namespace}/{use.name}" not in self.blocked]
-        self.demand: Demand = demand_of(pods, since, inventory.rejected.found)
+                idle = [NodeRoom(room.node, memory.idle.on(room.node.name)) for room in self._rooms]
+                in_reach = blocked_by_reach(considered, idle, times, now)
+            for name in in_reach:
+                self.blocked[name] = Block.IN_REACH
+                known.put(times[name].uid, Block.IN_REACH, now)
+            considered = without_pods(considered, in_reach)
+        self.demand: Demand = demand_of(self._unblocked(), since, inventory.rejected.found)
         self.waiting: WaitingGroups = sort_out(considered, self._rooms, for_running=for_running)
 
-    def _find_blocked(
-        self, groups: Sequence[DemandGroup], now: float, memory: NodeMemory | None
-    ) -> dict[str, Block]:
-        """The pods that wait for something else."""
-        waiting = {
+    def _waiting(self) -> dict[str, PodUse]:
+        """The pods that wait for GPUs, by namespace/name."""
+        return {
             f"{use.namespace}/{use.name}": use
             for use in self._inventory.pods
             if not use.node and (use.claim or any(map(is_any_gpu, use.amounts)))
         }
-        known = BlockedUntil() if memory is None else memory.blocked
-        blocked, times = known.sort_out(waiting, self._inventory.judged_until, seconds, now)
-        groups = without_pods(groups, blocked)
-        if memory is None:
-            in_reach = blocked_by_turns(groups, self._rooms, times, now)
-        else:
-            idle = [NodeRoom(room.node, memory.idle.on(room.node.name)) for room in self._rooms]
-            in_reach = blocked_by_reach(groups, idle, times, now)
-        for name in in_reach:
-            blocked[name] = Block.IN_REACH
-            known.put(waiting[name].uid, Block.IN_REACH, now)
-        return blocked
+
+    def _unblocked(self) -> list[PodUse]:
+        if not self.blocked:
+            return self._inventory.pods
+        return [use for use in self._inventory.pods if f"{use.namespace}/{use.name}" not in self.blocked]
 
     @property
     def mig_manager(self) -> MigManagerConfig | None:

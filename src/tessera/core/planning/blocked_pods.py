@@ -19,6 +19,7 @@ class PodTimes:
 
     asked: float  # since when it may hold something
     judged: float | None  # since when the scheduler finds no place; None: it has set no condition
+    uid: str = ""
 
 
 Times = Mapping[str, PodTimes]  # by namespace/name
@@ -44,6 +45,8 @@ def blocked_by_reach(
         for group in groups
         if group.waits and any(_is_due(times.get(name), now) for name in group.names)
     ]
+    # of thousands of nodes few have anything idle, and each is compared with each group
+    idle = [room for room in idle if any(is_any_gpu(name) and amount for name, amount in room.free.items())]
     may, _ = allowed_nodes(groups, idle)
     having = nodes_having(idle)
     blocked: set[str] = set()
@@ -173,7 +176,7 @@ class BlockedUntil:
                 blocked[name] = Block.SILENT
                 self.put(use.uid, Block.SILENT, now)
             else:
-                times[name] = PodTimes(asked, judged)
+                times[name] = PodTimes(asked, judged, use.uid)
         return blocked, times
 
     def put(self, uid: str, block: Block, now: float) -> None:
