@@ -32,15 +32,18 @@ def auto(name: str, pool: str, rollout: Object | None = None, **autopilot: Any) 
     return mig_layout(name, pool, mode="Auto", layouts=None, rollout=rollout, autopilot=autopilot or None)
 
 
-def add_waiting_pod(cluster: Client, namespace: str, name: str, resource: str) -> None:
-    """A pod for the nodes of the pool that has the name of its namespace."""
+def add_waiting_pod(
+    cluster: Client, namespace: str, name: str, resource: str, pool: str = "", **spec: Any
+) -> None:
+    """A pod for the nodes of a pool; by default of the one that has the name of its namespace."""
     container = {"name": "main", "image": "none", "resources": {"limits": {resource: "1"}}}
-    spec = {
-        "nodeSelector": {"pool": namespace},
+    pod_spec = {
+        "nodeSelector": {"pool": pool or namespace},
         "terminationGracePeriodSeconds": 0,
         "containers": [container],
+        **spec,
     }
-    cluster.api.create(pods_path(namespace), {"metadata": {"name": name}, "spec": spec})
+    cluster.api.create(pods_path(namespace), {"metadata": {"name": name}, "spec": pod_spec})
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,12 @@ class Auto:
         """Whether nothing is under way."""
         return not (self.results["UnderWay"] or self.said["updating"])
 
+    def spent(self) -> dict[str, dict[str, int]]:
+        """What the status says of namespaces."""
+        uses = "used", "unused", "undecided"
+        rows = self.said.get("namespaces", ())
+        return {row["namespace"]: {use: row[use] for use in uses if use in row} for row in rows}
+
     def events(self) -> set[str]:
         query = {"fieldSelector": f"involvedObject.kind=MigLayout,involvedObject.name={self._pool}"}
         return {str(one["reason"]) for one in self._cluster.api.get("/api/v1/events", **query)["items"]}
@@ -170,6 +176,28 @@ def test_limits_hold(control_plane: Client, installed: Path, pool: str) -> None:
     assert 1 <= cutter.most_cordoned <= AT_ONCE
     assert cutter.left_cordoned() == []
     assert pilot.bound()[SEVEN] + pilot.bound()[ONE] >= 1
+
+
+def test_fault_73_pods_that_never_run_leave_others_their_re_cuts(
+    control_plane: Client, installed: Path, pool: str
+) -> None:
+    """Pods that must be near a pod that there is not can never run: of three re-cuts an hour their namespace spends one, and another one's pod gets its own."""
+    cluster, pilot = control_plane, Auto(control_plane, pool)
+    term = {"labelSelector": {"matchLabels": {"there": "is-none"}}, "topologyKey": "kubernetes.io/hostname"}
+    nowhere = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    layout = auto(pool, pool, {"maxUnavailable": AT_ONCE}, dryRun=False, recutsPerHour=3)
+    with cluster.namespace() as greedy:
+        for number in range(4):
+            add_waiting_pod(cluster, greedy, f"phantom-{number}", SEVEN, pool, affinity=nowhere)
+        with Recuts(cluster, pool) as cutter, start_controller(installed, soonest=SOONEST):
+            cluster.api.create(LAYOUTS, layout)
+            cluster.wait(lambda: pilot.results["Done"] == 1, what="the re-cut for nobody")
+            add_waiting_pod(cluster, pool, "works", ONE)
+            cluster.wait_for_pod_bound("works", namespace=pool)
+            cluster.wait(lambda: pilot.spent().get(pool) == {"used": 1}, what="that it is known as used")
+            assert pilot.spent()[greedy] in ({"undecided": 1}, {"unused": 1})
+            assert len(cutter.cards) == 2
+            assert cutter.left_cordoned() == []
 
 
 @pytest.mark.timeout(300 + 30 * LEADERS, func_only=True)
