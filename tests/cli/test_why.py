@@ -105,6 +105,7 @@ PLAN = auto(
     demand=[{"profile": "3g.71gb", "waiting": 2, "fellBack": 1, "inUse": 4, "forecast": 5.5}],
     recuts=[RECUT],
     refusals=[{"profile": "7g.141gb", "number": 1, "why": "budget", "reason": "2 cards were cut"}],
+    namespaces=[{"namespace": "a", "unused": 5, "freeAt": AT}, {"namespace": "b", "used": 9, "undecided": 1}],
     history=[
         {**PAST, "at": AT, "result": "Failed", "told": "NVML said no"},
         {**PAST, "at": AT, "result": "DryRun", "serves": {}},
@@ -126,6 +127,8 @@ def test_a_layout_that_follows_demand(served, command):
         "                serves 2 × 3g.71gb, takes 7 × 1g.18gb (idle); gain 9, cost 4.2",
         "                2 pods wait for 3g.71gb",
         "  no room     1 × 7g.141gb: 2 cards were cut",
+        "  spent       namespace a: cards an hour: 0 used, 5 unused, 0 undecided; its share is free again at 2026-11-15T11:00:00Z at the latest",
+        "              namespace b: cards an hour: 9 used, 0 unused, 1 undecided",
         "  history     2026-11-15T11:00:00Z  n1, card 3: 1g.18gb ×7 → 3g.71gb ×2",
         "                failed, the old layout is back: NVML said no; for 2 × 3g.71gb: 2 pods wait for 3g.71gb",
         "              2026-11-15T11:00:00Z  n1, card 3: 1g.18gb ×7 → 3g.71gb ×2",

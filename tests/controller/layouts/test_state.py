@@ -3,7 +3,10 @@
 import json
 
 from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
-from tessera.kube.watch.table import NODES
+from tessera.core.autopilot.shares import Taker
+from tessera.kube.watch.table import NODES, UNFINISHED_PODS
+from tests.build import MIG
+from tests.inventory.objects import pod
 
 
 def test_fault_21_after_a_restore_older_versions_count():
@@ -29,3 +32,27 @@ def test_fault_21_after_a_restore_older_versions_count():
     for resource in (NODES, MIG_LAYOUTS):
         state.table()[resource].forget("")
     assert listed(7) == ("7", "7")
+
+
+def test_who_took_devices_of_a_node():
+    """Pods by when they were bound: those that run, and those that have ended since. One that the scheduler has not bound took nothing."""
+    state = LayoutState(lambda: None)
+    sink = state.table()[UNFINISHED_PODS]
+
+    def put(name, where, bound="2027-01-15T08:00:00Z", phase="Running"):
+        document = pod(name, where, MIG + "1g.10gb", 2, phase=phase)
+        if bound:
+            scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
+            document["status"]["conditions"] = [scheduled]
+        sink.put(sink.decode(json.dumps(document).encode()))
+
+    put("runs", "gpu-0")
+    put("runs", "gpu-0")
+    put("elsewhere", "gpu-1")
+    put("waits", "", bound="")
+    put("forced", "gpu-0", bound="")
+    taken = Taker("default", 1_800_000_000.0, {"1g.10gb": 2})
+    assert state.takers("gpu-0") == [taken]
+    put("runs", "gpu-0", phase="Succeeded")
+    assert state.takers("gpu-0") == [taken]
+    assert state.takers("gpu-2") == []

@@ -205,6 +205,11 @@ def test_an_annotation_that_cannot_be_read() -> None:
             "wait",
             "it gets room when pods end, when nodes can be cut that are left alone now, or when the MigLayout selects more",
         ),
+        (
+            "share",
+            "limit",
+            "raise spec.autopilot.recutsPerHour (20 now), or find out why pods of their namespaces do not take what is cut for them",
+        ),
         ("not-worth-it", "wait", "nothing more: it is cut once it is worth more than what goes for it"),
         ("unheard-of", None, None),
     ],

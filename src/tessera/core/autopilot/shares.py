@@ -103,12 +103,17 @@ def settle(
     settling.note_taken()
     if settling.exchange():
         settling.note_taken()
-    return tuple(
-        replace(charge, use=Use.UNUSED)
-        if charge.use is Use.OPEN and charge.offered is not None and now > charge.offered + _TAKEN_WITHIN
-        else charge
-        for charge in settling.charges
-    )
+    return tuple(_forget_place(charge) if _is_decided(charge, now) else charge for charge in settling.charges)
+
+
+def _is_decided(charge: Charge, now: float) -> bool:
+    return charge.offered is not None and now > charge.offered + _TAKEN_WITHIN
+
+
+def _forget_place(charge: Charge) -> Charge:
+    """A re-cut whose time is over, without what is not asked for any more: names of nodes are long."""
+    use = Use.USED if charge.use is Use.USED else Use.UNUSED
+    return replace(charge, node="", profiles=(), use=use)
 
 
 class _Settling:

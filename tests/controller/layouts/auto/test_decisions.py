@@ -8,19 +8,22 @@ import pytest
 from tessera.controller.layouts.auto.decisions import (
     begun_rows,
     changed_rows,
+    decisions,
     demand_rows,
     dry_rows,
+    namespace_rows,
     recut_rows,
     refusal_rows,
     summary,
     with_rows,
 )
 from tessera.controller.layouts.auto.memory import MOST_CUTS
-from tessera.core.autopilot.values import Cut, Past, ProfileDemand, Proposal, Recut, Refusal, Why
+from tessera.core.autopilot.shares import settle
+from tessera.core.autopilot.values import Charge, Cut, Past, ProfileDemand, Proposal, Recut, Refusal, Use, Why
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.profile import MigProfile
-from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, write_past
+from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, NamespaceRow, write_past
 from tests.rollout.plugin import CARDS
 
 NOW = 1_800_000_000.0
@@ -113,20 +116,66 @@ def test_what_cards_are_re_cut_for():
 
 
 def test_a_status_is_small_at_any_size_of_a_cluster():
-    """4,000 nodes with the longest names, all cards wanted and refused, as much remembered as may be: half of what the API server takes of an object (1.5 MiB)."""
+    """4,000 nodes with the longest names, all cards wanted and refused, as much remembered as may be: a little more than half of what the API server takes of an object (1.5 MiB)."""
     longest = ["n" * 248 + f"-{number:04}" for number in range(4000)]
     many = [replace(recut(name, card), reason="why " * 500) for name in longest for card in range(8)]
     refusals = tuple(Refusal(MigProfile(1 + n % 7, n + 1), n, Why.NO_ROOM, "why " * 500) for n in range(500))
     demand = {one.profile: ProfileDemand(1, 1, 1, 1, 1, 1.0) for one in refusals}
     proposal = Proposal(tuple(many), refusals, Past(), demand)
     cuts = tuple(Cut(NOW + number / 7, name, 7) for number, name in enumerate(longest[:MOST_CUTS]))
+    spaces = [f"{number:04}".rjust(63, "n") for number in range(1000)]
+    made = [
+        Charge(NOW + number / 7, longest[number], 7, name, ("7g.80gb",), NOW)
+        for number, name in enumerate(spaces)
+    ]
+    charges = settle(made, lambda _: (), NOW + 200)
+    assert {charge.use for charge in charges} == {Use.UNUSED}
     status = AutopilotStatus(
         summary=summary(proposal, many, many, "", "unseen " * 500),
         demand=demand_rows(proposal),
         recuts=recut_rows(many, "waits"),
         refusals=refusal_rows(proposal),
+        namespaces=namespace_rows(charges, 1),
         history=dry_rows([], many, NOW, 20),
-        past=write_past(Past(NOW, {}, cuts)),
+        past=write_past(Past(NOW, {}, cuts, charges)),
     )
-    assert len(msgspec.json.encode(status)) < 1.5 * 2**20 / 2
+    assert len(msgspec.json.encode(status)) < 1.5 * 2**20 * 0.6
     assert len(msgspec.json.encode(msgspec.structs.replace(status, past=""))) < 64 * 2**10
+
+
+def charge(namespace: str, use: Use = Use.OPEN, at: float = NOW) -> Charge:
+    return Charge(at, "n", 0, namespace, (), NOW, use)
+
+
+def test_who_has_spent_what() -> None:
+    """By namespace: used, unused, undecided; those first whose pods took least. Where a share is spent, when it is free again."""
+    charges = [
+        charge("fair", Use.USED),
+        charge("fair", Use.USED),
+        charge("greedy", Use.UNUSED, NOW - 600),
+        charge("greedy"),
+        charge("half", Use.UNUSED),
+    ]
+    assert namespace_rows(charges, 8) == [
+        NamespaceRow("greedy", 0, 1, 1, "2027-01-15T08:50:00Z"),
+        NamespaceRow("half", 0, 1, 0),
+        NamespaceRow("fair", 2, 0, 0),
+    ]
+    assert len(namespace_rows([charge(f"team-{number}") for number in range(500)], 8)) == 20
+
+
+def test_when_a_share_is_free_again_is_said() -> None:
+    """The reason of a refusal has the time, in the API's form."""
+    refusal = Refusal(MigProfile.parse("4g.40gb"), 3, Why.SHARE, "why", NOW)
+    (row_,) = refusal_rows(Proposal(refusals=(refusal,)))
+    assert (row_.why, row_.reason) == ("share", "why; free again at 2027-01-15T08:00:00Z at the latest")
+
+
+def test_what_is_spent_is_written_at_once() -> None:
+    """That a re-cut was used is a decision, for the next leader; it waits for no other news."""
+    was, now = (
+        AutopilotStatus(past=write_past(Past(charges=(charge("team", use),)))) for use in (Use.OPEN, Use.USED)
+    )
+    assert decisions(was) != decisions(now)
+    assert decisions(was) == decisions(was)
+    assert decisions(AutopilotStatus(past="{")) == decisions(AutopilotStatus())

@@ -1,6 +1,7 @@
 """What the autopilot remembers in the status of a MigLayout, and what it makes of what it finds there."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,12 +13,13 @@ from tessera.controller.layouts.auto.memory import (
     Memory,
     is_readable,
     lately,
+    note_ends,
     note_ends_in,
     sane,
     stored_cuts,
 )
 from tessera.core.autopilot.propose import propose
-from tessera.core.autopilot.values import CardSupply, Cut, Limits, Past, Want
+from tessera.core.autopilot.values import CardSupply, Charge, Cut, Limits, Past, Want
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.miglayout import HistoryRow, MigLayout, write_past
@@ -166,3 +168,37 @@ def test_of_what_somebody_wrote_into_a_status_only_profiles_are_remembered():
     assert list(levels)[:2] == ["4g.40gb", "1g.10gb+me"]
     assert not {*wrong} & {*levels}
     assert len(write_past(propose([], [], Past(NOW, levels), Limits(), NOW + 10).past)) < 2**14
+
+
+OPEN = Charge(NOW - 40, "n", 1, "team", ("1g.10gb",))
+
+
+@pytest.mark.parametrize(
+    ("result", "cuts", "charges"),
+    [
+        ("Done", 1, (replace(OPEN, offered=NOW),)),
+        ("Failed", 1, ()),
+        ("NotReady", 1, ()),
+        ("Gone", 1, ()),
+        ("Cancelled", 1, ()),
+        ("NotBegun", 0, ()),
+        ("InUse", 0, ()),
+        ("Overtaken", 0, ()),
+        ("UnderWay", 1, (OPEN,)),
+    ],
+)
+def test_how_a_re_cut_ends(result: str, cuts: int, charges: tuple[Charge, ...]) -> None:
+    """One that is done is offered from then on. One that came to nothing is nobody's, and costs nothing of the budget where no card was cut."""
+    row = HistoryRow("", "n", 1, "", "", {}, "", "UnderWay")
+    past = Past(NOW, {}, (Cut(NOW - 40, "n", 1),), (OPEN,))
+    ended = note_ends(past, [(row, msgspec.structs.replace(row, result=result))], NOW)
+    assert (len(ended.cuts), ended.charges) == (cuts, charges)
+
+
+def test_fault_65_what_somebody_wrote_of_namespaces():
+    """Names that no namespace can have are forgotten, and no more is kept than may be of an hour."""
+    wrong = [replace(OPEN, namespace=name) for name in ("", "a b", "\x1b[31m", "n" * 64, '"', "-")]
+    many = [replace(OPEN, namespace=f"n-{number}") for number in range(1500)]
+    past = Memory().of(layout({"past": write_past(Past(NOW, charges=(*wrong, *many)))}), NOW)
+    assert [one.namespace for one in past.charges] == [f"n-{number}" for number in range(1000)]
+    assert stored_cuts(layout({"past": '{"charges": [{"at": 1e999}]}'})) is None

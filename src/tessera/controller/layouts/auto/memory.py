@@ -11,7 +11,8 @@ from tessera.protocol.kubernetes.objects import seconds
 from tessera.protocol.mig.miglayout import DRY_RUN, HistoryRow, MigLayout, read_past, write_past
 from tessera.protocol.mig.rollouts import Result
 
-# Re-cuts that are remembered: with the longest names of nodes they take half of what the API server takes of an object (1.5 MiB).
+# Re-cuts that are remembered: with the longest names of nodes, and of namespaces that spent what, they take a little more than half of what the API
+# server takes of an object (1.5 MiB).
 # 20 an hour, the default, with a cool-down of 4 days.
 MOST_CUTS: Final = 2000
 # Re-cuts that ended so cost nothing of the budget: no card was cut, or another client of the node has undone it. So a node that always undoes its
