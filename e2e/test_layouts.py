@@ -4,12 +4,14 @@ import json
 import os
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from e2e.bridge import NAMESPACE
 from e2e.cluster import Client, pods_path
@@ -29,7 +31,8 @@ from e2e.layouts import (
     set_ready,
     start_controller,
 )
-from tessera.protocol.mig.rollouts import RESULT, ROLLOUT
+from tessera.core.errors import InvalidInput
+from tessera.protocol.mig.rollouts import RESULT, ROLLOUT, Owner, Phase, RolloutRecord, record_of, written
 
 MIG = "nvidia.com/mig-"
 HALF = MIG + "3g.71gb"
@@ -183,6 +186,8 @@ def test_kubectl_habits(control_plane: Client, installed: Path, namespace: str, 
         "How many cards are re-cut within an hour at most. Default 20.",
     ):
         assert word in explained
+    explained = " ".join(cluster.kubectl("explain", "miglayouts.status.updating").split())
+    assert "Whether somebody else had cordoned the node when it got its slot." in explained
     auto = json.dumps(mig_layout("auto", mode="Auto", layouts=None, autopilot={"maximum": {"7g.141gb": 0}}))
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=auto)
     defaults = {"dryRun": True, "keepWhole": 0, "recutsPerHour": 20, "coolDown": "10m"}
@@ -414,6 +419,60 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
     assert node_of(cluster, plain)["status"]["allocatable"] == has, "layouts stay as they are"
 
 
+def test_faults_76_78_records_that_others_write_and_remove(
+    control_plane: Client, installed: Path, pool: str
+) -> None:
+    """A record that is forged with a node's credentials, for a year, holds up its own node only. One that a person removes while the node is cordoned is written again: in the end every
+    other node has its layout, and none is cordoned."""
+    cluster, forged, removed, spoilt = control_plane, f"{pool}-00", f"{pool}-01", f"{pool}-02"
+    rest = [f"{pool}-{number:02}" for number in range(1, COUNT)]
+    for name in (removed, spoilt):
+        add_running_pod(cluster, pool, f"on-{name}", name)
+    now = time.time()
+    record = RolloutRecord(Owner("other", "unknown"), Phase.WRITTEN, now, now + 3.2e7, 3.2e7, BEFORE, BEFORE)
+    record = structs.replace(record, expected={"nvidia.com/gpu": 99})
+
+    def annotate(name: str, text: str | None) -> None:
+        cluster.api.patch(f"{NODES}/{name}", {"metadata": {"annotations": {ROLLOUT: text}}})
+
+    def status() -> Object:
+        found: Object = cluster.api.get(f"{LAYOUTS}/{pool}").get("status", {})
+        return {"updating": None, "current": 0, **found}
+
+    def recorded(name: str) -> RolloutRecord | None:
+        try:
+            return record_of(node_of(cluster, name)["metadata"]["annotations"])
+        except InvalidInput:
+            return None
+
+    annotate(forged, written(record))
+    rollout = {"maxUnavailable": 2, "drainTimeout": "10m", "timeout": "10m"}
+    with StandInCutter(cluster, pool), start_controller(installed):
+        cluster.api.create(LAYOUTS, mig_layout(pool, pool, rollout=rollout))
+        slots = [{"name": name, "cordonedBefore": False} for name in (removed, spoilt)]
+        cluster.wait(lambda: status()["updating"] == slots, what="the nodes in use, last")
+        cluster.wait(lambda: all(recorded(name) for name in (removed, spoilt)), what="the cordons")
+        bounded = recorded(forged)
+        assert bounded is not None
+        assert bounded.until <= bounded.since + 600.0, "by the MigLayout"
+        (said,) = (one for one in status()["nodes"] if one["name"] == forged)
+        assert said["reason"] == "MigLayout other is changing it; it has no slot"
+        was = recorded(removed)
+        annotate(removed, None)
+        annotate(spoilt, "{")
+        cluster.wait(lambda: recorded(removed) == was, what="the record that was removed")
+        cluster.wait(lambda: recorded(spoilt), what="the record that was spoilt")
+        assert [cordoned(cluster, name) for name in (removed, spoilt)] == [True, True]
+        for name in (removed, spoilt):
+            cluster.api.delete(f"{pods_path(pool)}/on-{name}")
+        cluster.wait(lambda: status()["current"] == len(rest), what="all others")
+        annotate(forged, None)
+        cluster.kubectl("wait", "--for=condition=Ready", f"miglayout/{pool}", "--timeout=120s")
+        cluster.wait(lambda: status()["updating"] == [], what="all slots given back")
+    assert not any(cordoned(cluster, name) for name in [forged, *rest])
+    cluster.kubectl("delete", "miglayout", pool)
+
+
 def test_what_the_controller_may_write_to_nodes(control_plane: Client, installed: Path, pool: str) -> None:
     """Policies limit its right to patch nodes to what a rollout writes, while the node carries the rollout's record: cordons of nodes with GPUs,
     layouts, its own two annotations, and what mig-manager left paused."""
@@ -453,6 +512,11 @@ def test_what_the_controller_may_write_to_nodes(control_plane: Client, installed
     for good in (
         {**begins, **cordons},
         {**ends, **uncordons},
+        begins,  # again, after a person has removed it
+        {**cordons},
+        ends,
+        begins,
+        {**ends, **uncordons},
         metadata(annotations={ROLLOUT: "{}", "run.ai/mig.config": "x"}),
         metadata(labels={"nvidia.com/mig.config": "x", "nvidia.com/mig.config.state": None}),
         metadata(labels={"nvidia.com/gpu.deploy.device-plugin": "true"}),
@@ -475,6 +539,32 @@ def test_what_the_controller_may_write_to_nodes(control_plane: Client, installed
     ):
         assert complaint in patched(bad), bad
     cluster.kubectl("delete", "node", without_gpus)
+
+
+def test_what_the_controller_may_write_to_pods(control_plane: Client, installed: Path, pool: str) -> None:
+    """A policy limits its right to patch pods to the annotation that says what a claim got: no label, no image, no owner, no other annotation."""
+    cluster, config = control_plane, f"--kubeconfig={installed / 'kubeconfig-of-the-controller'}"
+    add_running_pod(cluster, pool, "train", f"{pool}-00")
+
+    def patched(patch: Object) -> str:
+        done = cluster.try_kubectl(
+            config, "patch", "pod", "train", "-n", pool, "--dry-run=server", "--patch", json.dumps(patch)
+        )
+        return done.stderr if done.returncode else ""
+
+    labels = {"metadata": {"labels": {"app": "other"}}}
+    cluster.wait(lambda: patched(labels), what="the policy in force")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone"}  # would delete the pod
+    other_annotations = {"gpu-webhook.k8s.io/fallback-policy": "never"}
+    for bad, complaint in (
+        (labels, "only annotations of a pod"),
+        ({"spec": {"containers": [{"name": "main", "image": "evil"}]}}, "only annotations of a pod"),
+        ({"metadata": {"ownerReferences": [owner]}}, "only annotations of a pod"),
+        ({"metadata": {"finalizers": ["example.com/stay"]}}, "only annotations of a pod"),
+        ({"metadata": {"annotations": other_annotations}}, "only the annotation gpu-webhook.k8s.io/fallback"),
+    ):
+        assert complaint in patched(bad), bad
+    assert patched({"metadata": {"annotations": {"gpu-webhook.k8s.io/fallback": "x"}}}) == ""
 
 
 def test_which_pods_the_controller_may_evict(control_plane: Client, installed: Path, pool: str) -> None:

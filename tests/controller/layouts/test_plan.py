@@ -92,6 +92,8 @@ def test_rollouts_of_others_count():
     adopted = planned(*nodes, rollout={"maxUnavailable": 1}, updating=["gpu-0"])
     assert (adopted.begin, adopted.unused) == ([], []), "its slot is written: the next leader counts it, too"
     assert planned(*nodes, rollout={"maxUnavailable": 1}).begin == ["gpu-1"], "nobody ever had a slot"
+    other = seen("gpu-0", record(Owner("another", "before"))), *nodes[1:]
+    assert planned(*other, rollout={"maxUnavailable": 1}, updating=None).begin == ["gpu-1"]
     by_hand = seen("gpu-0", record(Owner("somebody")))
     assert planned(by_hand, *nodes[1:], rollout={"maxUnavailable": 1}).begin == ["gpu-1"]
 

@@ -248,11 +248,18 @@ def _orphans(
 ) -> list[str]:
     """Nodes with a rollout of a MigLayout that is gone, which this one keeps now.
 
-    A MigLayout that never had a status takes them all: nobody may remember the slots of one that was deleted and made again.
+    One that never had a status takes those of its own name, too: perhaps it was deleted and made again, and nobody remembers the slots.
     """
-    new = layout.status.updating is None
-    orphans = (node.name for node in kept if owner_on(node) and owner_on(node) not in uids)
-    return [name for name in orphans if name not in layout.slots and (new or name in with_slot)]
+    again = layout.name if layout.status.updating is None else None
+    return [
+        node.name
+        for node in kept
+        if (record := node.record) is not None
+        and record.owner.uid
+        and record.owner.uid not in uids
+        and node.name not in layout.slots
+        and (node.name in with_slot or (record.owner.name == again and record.uncordons))
+    ]
 
 
 def _was_cordoned(node: SeenNode) -> bool:
