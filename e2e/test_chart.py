@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -421,6 +422,75 @@ def test_the_controller_may_evict_only_with_patience(helm: Helm, values: dict[st
     assert mounted == ([values.get("existingConfigMap", "gpu-webhook")] if values else [])
     assert container["resources"]["limits"]["memory"] == ("448Mi" if values else "192Mi")
     assert (("ConfigMap", "tessera-patience") in rendered) is bool(values)
+
+
+_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
+_SINGULAR = {
+    "lease": "leases",
+    "secret": "secrets",
+    "configmap": "configmaps",
+    "deployment": "deployments",
+    "mutatingwebhookconfiguration": "mutatingwebhookconfigurations",
+    "evictions": "pods/eviction",
+}
+
+
+def _documented(text: str, resources: set[str]) -> set[tuple[str, str]]:
+    """The rights that a text names: verbs, then resources; verbs that no resource follows are of the one before."""
+    rights: set[tuple[str, str]] = set()
+    verbs, resource, named = list[str](), "", True
+    for token in re.findall(r"`[^`]+`|[\w/]+|[()]", text):
+        if token.strip("`") in _VERBS and token.startswith("`"):
+            verbs, named = ([] if named else verbs) + [token.strip("`")], False
+            continue
+        word = _SINGULAR.get(token.lower(), token.lower())
+        word = f"{resource}/status" if word == "status" else word
+        if word in resources or (token == ")" and not named):
+            resource, named = (word if word in resources else resource), True
+            rights |= {(resource, verb) for verb in verbs}
+    return rights
+
+
+def test_rights_are_those_on_the_page(helm: Helm) -> None:
+    """The tables of docs/security.md name each right that the chart gives to a part, and no other."""
+    cut = {"nvml": {"migStrategy": "mixed", "cut": True}}
+    full = {"fallback": {"full": {"enabled": True}, "patience": "5m"}}
+    everything: dict[str, Any] = {
+        "webhook": {"clientCASecret": "ca"},
+        "config": full,
+        "controller": {"enabled": True},
+        "layouts": {"enabled": True},
+        "devicePlugin": {"enabled": True, "config": cut},
+        "dashboard": {"enabled": True},
+    }
+    claims = {"nvml": {**cut["nvml"], "partitioning": "dynamic"}}
+    given: dict[str, set[tuple[str, str]]] = {}
+    for values in (everything, {"draDriver": {"enabled": True, "config": claims}}):
+        rendered = helm.render(values)
+        rules = {(one["kind"], one["metadata"]["name"]): one.get("rules", ()) for one in rendered}
+        for one in rendered:
+            if one["kind"] in ("RoleBinding", "ClusterRoleBinding"):
+                given.setdefault(one["subjects"][0]["name"], set()).update(
+                    (resource, verb)
+                    for rule in rules.get((one["roleRef"]["kind"], one["roleRef"]["name"]), ())
+                    for resource in rule["resources"]
+                    for verb in rule["verbs"]
+                )
+    page = (CHART.parents[1] / "docs/security.md").read_text()
+    parts = {
+        "gpu-webhook": ("**The webhook**", "**The certificate controller**"),
+        "gpu-webhook-certificates": ("**The certificate controller**", "**The controller**"),
+        "tessera-controller": ("**The controller**", "**The device plugin**"),
+        "tessera-device-plugin": ("**The device plugin**", "**The DRA driver**"),
+        "tessera-dra-driver": ("**The DRA driver**", "**The dashboard**"),
+        "tessera-dashboard": ("**The dashboard**", "and nothing else"),
+    }
+    resources = {resource for rights in given.values() for resource, _ in rights}
+    for account, (begin, end) in parts.items():
+        text = page.partition(begin)[2].partition(end)[0]
+        cells = re.findall(r"^\| (.*?) \|", text, re.MULTILINE) or [text]
+        documented = set[tuple[str, str]]().union(*(_documented(cell, resources) for cell in cells))
+        assert documented == given[account], account
 
 
 def test_the_page_is_not_open(helm: Helm) -> None:

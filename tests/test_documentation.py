@@ -58,6 +58,21 @@ def test_every_fault_has_its_tests():
     assert listed == tested
 
 
+def test_every_promise_has_its_tests():
+    """The tables of promises name tests that exist, and so does every other page that names one."""
+    for name in ("security.md", "autopilot.md"):
+        table = (ROOT / "docs" / name).read_text().partition("\n## Promises and their tests\n")[2]
+        rows = re.findall(r"^\| (?!promise|---)(.+?) \| (.+) \|$", table, re.MULTILINE)
+        assert len(rows) > 20
+        assert all(
+            re.fullmatch(r"`[^`]+\.py::test_\w+`(, `[^`]+\.py::test_\w+`)*", tests) for _, tests in rows
+        )
+    for page in PAGES:
+        for file, test in re.findall(r"`((?:tests|e2e)/[\w/]+\.py)(?:::(test_\w+))?`", page.read_text()):
+            there = f"def {test}(" in (ROOT / file).read_text() if test else (ROOT / file).exists()
+            assert there, f"{page.name}: {file}::{test}"
+
+
 def test_both_readmes_tell_the_same():
     """The Chinese README links to the same pages as the English one."""
     pages = [

@@ -1,8 +1,11 @@
 """What pods wait for, with devices of DRA among those that are there."""
 
+import pytest
+
 from tessera.core.dra.slices import DRIVER as OURS
 from tessera.core.mig.profile import MigProfile
 from tessera.inventory.pending import Pending, pending_inventory
+from tessera.inventory.wants import wanting_inventory
 from tessera.kube.object_files import objects_in_documents
 from tests.build import MIG, bridged, claim_document
 from tests.inventory.objects import LAYOUT, node, pod
@@ -117,3 +120,13 @@ def test_fault_70_a_pod_that_asks_for_more_than_is_counted_wants_nothing():
     one = pending(large)
     assert [group.names for group, _ in one.waiting.to_plan] == [("default/waits",)]
     assert dict(one.demand.waiting) == {MigProfile.of_resource(RESOURCE): 1}
+
+
+@pytest.mark.parametrize(("gates", "waits"), [([], ["waits"]), ([{"name": "x.io/y"}], [])])
+def test_a_pod_with_scheduling_gates_wants_nothing(gates, waits):
+    """It waits for something else first: the autopilot makes no room for it."""
+    document = pod("waits", "", RESOURCE)
+    document["spec"]["schedulingGates"] = gates
+    inventory = wanting_inventory()
+    inventory.take(objects_in_documents([document], "test"))
+    assert [use.name for use in inventory.pods] == waits
