@@ -61,18 +61,8 @@ class Attempt:
     between = 20.0  # that mig-manager may take to say something of the name that is there in between
 
 
-def begin(
-    seen: NodeSnapshot,
-    change: Change,
-    owner: Owner,
-    how: How,
-    now: float,
-    cordoned_before: bool | None = None,
-) -> Patch:
-    """Write down on a node that has no rollout what will happen to it; cordon it, unless the rollout goes without.
-
-    `cordoned_before` says whether somebody else has cordoned the node; None: if it is cordoned now.
-    """
+def begin(seen: NodeSnapshot, change: Change, owner: Owner, how: How, now: float) -> Patch:
+    """Write down on a node that has no rollout what will happen to it; cordon it, unless the rollout goes without."""
     if how.cordons:
         phase, told, spec = Phase.CORDONED, "cordoned", {"unschedulable": True}
     else:
@@ -88,7 +78,7 @@ def begin(
         change.before,
         label=change.label,
         state=change.state,
-        cordoned=seen.cordoned if cordoned_before is None else cordoned_before,
+        cordoned=seen.cordoned,
         cordons=how.cordons,
         drain=how.drain and not how.auto,
         auto=how.auto,

@@ -244,12 +244,7 @@ class NodeRollouts:
         one = self._state.refresh_node(seen.node)
         if one.record is not None or one.unreadable:
             return
-        slot = layout.slots[name]
-        lost = (layout.uid, name) not in self._unused and is_lost(one, slot)
-        if lost and name in self.records.with_slot:
-            await self._write_again(seen, layout, slot)
-            return
-        if not lost and not may_begin_by(slot, one):
+        if not may_begin_by(layout.slots[name], one):
             return  # somebody else has cordoned it, or uncordoned it, since it got its slot
         whole = await self._surroundings([seen.node])
         if recuts:
@@ -278,9 +273,8 @@ class NodeRollouts:
         key = layout.uid, name
         unused = key in self._unused
         self._unused.discard(key)
-        patch = begin(seen, change, owner, how, self._time.now(), layout.slots[name].cordoned_before)
         try:
-            after = await self._carrier.write(seen, patch)
+            after = await self._carrier.write(seen, begin(seen, change, owner, how, self._time.now()))
         except ApiError as error:
             if unused and error.code < 500:  # the API server has refused it, so it does not arrive later
                 self._unused.add(key)
@@ -386,7 +380,9 @@ class NodeRollouts:
         owner = str(record.owner)
         match outcome.result:
             case Result.DONE:
-                self._event(seen, "MIGRolloutDone", f"{owner}: the node has its layout")
+                stays = record.before == record.after
+                what = "shows the layout that was on it" if stays else "has its layout"
+                self._event(seen, "MIGRolloutDone", f"{owner}: the node {what}")
             case Result.CANCELLED:
                 self._event(seen, "MIGRolloutCancelled", f"{owner}: {outcome.reason}")
             case Result.FAILED:

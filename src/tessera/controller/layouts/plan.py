@@ -233,13 +233,13 @@ def _plan(
     # also of those that another MigLayout still sees through: one that was deleted, and made again
     under_way = {*records, *lost, *(by_name.keys() & with_slot)}
     # these have their slot already; what the autopilot had decided is not known any more
-    again = [] if layout.follows_demand else [name for name in may if name in unused]
-    fresh = [name for name in again if name not in lost and may_begin_by(layout.slots[name], by_name[name])]
-    again = [name for name in again if name in lost] + fresh[: max(0, at_once - len(under_way))]
+    again = [] if layout.follows_demand else [name for name in may if name in unused - lost]
+    again = [name for name in again if may_begin_by(layout.slots[name], by_name[name])]
+    again = again[: max(0, at_once - len(under_way))]
     free = max(0, at_once - len({*layout.updating, *under_way}))
     plan.begin = again + [name for name in may if name not in unused][:free]
     plan.unused = sorted(unused.difference(again))
-    for name in {*plan.begin, *records, *plan.adopted} & by_name.keys():
+    for name in ({*plan.begin} - unused | {*records, *plan.adopted}) & by_name.keys():
         plan.cordoned_before[name] = _was_cordoned(by_name[name])
 
 
