@@ -436,7 +436,8 @@ _SINGULAR = {
 
 
 def _documented(text: str, resources: set[str]) -> set[tuple[str, str]]:
-    """The rights that a text names: verbs, then resources; verbs that no resource follows are of the one before."""
+    """The rights that a text names: verbs, then resources; verbs that no resource follows are of the one
+    before."""
     rights: set[tuple[str, str]] = set()
     verbs, resource, named = list[str](), "", True
     for token in re.findall(r"`[^`]+`|[\w/]+|[()]", text):

@@ -422,7 +422,8 @@ def test_faults_37_38_39_a_rollout_whose_leaders_are_killed(
 def test_faults_76_78_records_that_others_write_and_remove(
     control_plane: Client, installed: Path, pool: str
 ) -> None:
-    """A record that is forged with a node's credentials, for a year, holds up its own node only. One that a person removes while the node is cordoned is written again: in the end every
+    """A record that is forged with a node's credentials, for a year, holds up its own node only. One that a
+    person removes while the node is cordoned is written again: in the end every
     other node has its layout, and none is cordoned."""
     cluster, forged, removed, spoilt = control_plane, f"{pool}-00", f"{pool}-01", f"{pool}-02"
     rest = [f"{pool}-{number:02}" for number in range(1, COUNT)]
@@ -542,7 +543,8 @@ def test_what_the_controller_may_write_to_nodes(control_plane: Client, installed
 
 
 def test_what_the_controller_may_write_to_pods(control_plane: Client, installed: Path, pool: str) -> None:
-    """A policy limits its right to patch pods to the annotation that says what a claim got: no label, no image, no owner, no other annotation."""
+    """A policy limits its right to patch pods to the annotation that says what a claim got: no label, no
+    image, no owner, no other annotation."""
     cluster, config = control_plane, f"--kubeconfig={installed / 'kubeconfig-of-the-controller'}"
     add_running_pod(cluster, pool, "train", f"{pool}-00")
 

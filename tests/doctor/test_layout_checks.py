@@ -102,7 +102,8 @@ def stuck(owner: Owner, until: float, **fields: Any) -> str:
     ],
 )  # fmt: skip
 async def test_fault_79_a_rollout_that_nobody_goes_on_with(text, told, commands):
-    """A node whose rollout has stood for too long is named, with the commands that end it; one that is under way is not."""
+    """A node whose rollout has stood for too long is named, with the commands that end it; one that is under
+    way is not."""
     node = operator_node("n", ONES, "all-1g.10gb")
     node["metadata"]["annotations"] = {ROLLOUT: text}
     findings = (await looked_at(node)).of("layouts")

@@ -116,7 +116,8 @@ def write_again(seen: NodeSnapshot, record: RolloutRecord) -> Patch:
 def rebuild_record(
     seen: NodeSnapshot, owner: Owner, now: float, *, timeout: float, cordoned_before: bool
 ) -> RolloutRecord:
-    """A record in place of one that nobody knows any more: the node is to show the layout that is written on it."""
+    """A record in place of one that nobody knows any more: the node is to show the layout that is written on
+    it."""
     label = seen.gpus.by_mig_manager
     value = value_of(seen.node, label=label)
     return RolloutRecord(

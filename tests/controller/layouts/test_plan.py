@@ -83,7 +83,8 @@ def test_max_unavailable(most, of, begin):
 
 
 def test_rollouts_of_others_count():
-    """A node that a MigLayout which is gone still changes counts: for one that is new, and where its slot is remembered. One that a command changes does not: nobody may go on with it."""
+    """A node that a MigLayout which is gone still changes counts: for one that is new, and where its slot is
+    remembered. One that a command changes does not: nobody may go on with it."""
     nodes = seen("gpu-0", record(Owner("inference", "before"))), seen("gpu-1"), seen("gpu-2")
     for how in ({"updating": None}, {"remembered": ["gpu-0"]}):
         found = planned(*nodes, rollout={"maxUnavailable": 1}, **how)

@@ -60,7 +60,8 @@ def foreign(one, identity="one"):
 
 @pytest.mark.parametrize("what", ["same", "other", "command", "unreadable", "large"])
 def test_fault_76_a_record_without_a_slot(what):
-    """A record that the controller did not write takes no slot: its own node is left alone, which is said, and all others get their layout."""
+    """A record that the controller did not write takes no slot: its own node is left alone, which is said,
+    and all others get their layout."""
 
     async def main():
         rollout = {**ONE_BY_ONE, "drainTimeout": "10h"}
@@ -92,7 +93,8 @@ def test_fault_76_a_record_without_a_slot(what):
 
 @pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.PUTTING_BACK, Phase.RETRYING])
 def test_fault_76_a_record_with_a_slot(phase):
-    """A node's kubelet forges the record of its node's own rollout, for a year: no phase takes longer than the MigLayout says, and the others have their turn."""
+    """A node's kubelet forges the record of its node's own rollout, for a year: no phase takes longer than
+    the MigLayout says, and the others have their turn."""
 
     async def main():
         async with cluster(*THREE, most=3, document=layout(rollout=ONE_BY_ONE)) as one:
@@ -117,7 +119,8 @@ def test_fault_76_a_record_with_a_slot(phase):
 
 
 def test_fault_77_a_record_that_is_written_again_and_again():
-    """A node's kubelet writes a new record many times a second: the others go on, and the controller's writes do not grow with it."""
+    """A node's kubelet writes a new record many times a second: the others go on, and the controller's writes
+    do not grow with it."""
 
     async def main():
         rollout = {**ONE_BY_ONE, "maxUnavailable": 2}
@@ -142,7 +145,8 @@ def test_fault_77_a_record_that_is_written_again_and_again():
 @pytest.mark.parametrize("phase", [Phase.CORDONED, Phase.WRITTEN, Phase.PUTTING_BACK])
 @pytest.mark.parametrize("text", [None, "{"])
 def test_fault_78_a_record_that_is_removed(leader, phase, text, monkeypatch):
-    """A person removes, or spoils, the record of a node that the controller has cordoned: it is written again, never more nodes are cordoned than may be, and the node is uncordoned at the end."""
+    """A person removes, or spoils, the record of a node that the controller has cordoned: it is written
+    again, never more nodes are cordoned than may be, and the node is uncordoned at the end."""
 
     monkeypatch.setattr("tessera.rollout.step.TO_COME_BACK", 600.0)
     rollout = {"maxUnavailable": 2, "drainTimeout": "10m", "timeout": "10m"}
@@ -195,7 +199,8 @@ def test_fault_78_a_record_that_is_removed(leader, phase, text, monkeypatch):
 
 @pytest.mark.parametrize("change", ["paused", "current", "elsewhere", "auto"])
 def test_fault_78_a_record_that_is_removed_where_nothing_begins(change):
-    """The next leader uncordons a node whose record was removed, also where nothing more is to be done for it."""
+    """The next leader uncordons a node whose record was removed, also where nothing more is to be done for
+    it."""
 
     async def main():
         async with cluster("gpu-0", "gpu-1", document=layout(rollout=ONE_BY_ONE)) as one:
@@ -223,7 +228,8 @@ def test_fault_78_a_record_that_is_removed_where_nothing_begins(change):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_fault_78_leaders_die_and_records_go(seed):
-    """Leaders are killed before or after any write, and a person removes records at any time: never are more nodes cordoned than may be, none is left so, and one that a person had cordoned before stays so."""
+    """Leaders are killed before or after any write, and a person removes records at any time: never are more
+    nodes cordoned than may be, none is left so, and one that a person had cordoned before stays so."""
 
     async def main():
         async with cluster(*THREE, "gpu-3", "gpu-4", "gpu-cordoned", document=layout()) as one:
@@ -257,7 +263,8 @@ def test_fault_78_leaders_die_and_records_go(seed):
 
 @pytest.mark.parametrize("first", ["record", "cordon"])
 def test_fault_78_out_of_a_rollout_by_hand(first):
-    """A person takes a node out of a rollout, in either order: nothing is left behind, and the others go on."""
+    """A person takes a node out of a rollout, in either order: nothing is left behind, and the others go
+    on."""
 
     async def main():
         async with cluster(*THREE, document=layout(rollout=ONE_BY_ONE)) as one:
@@ -284,7 +291,8 @@ def test_fault_78_out_of_a_rollout_by_hand(first):
 
 
 def test_fault_79_a_command_that_was_killed():
-    """The rollout of a command on a node that a MigLayout keeps is left alone as long as its time; ten minutes later the controller ends it, and the node gets its layout."""
+    """The rollout of a command on a node that a MigLayout keeps is left alone as long as its time; ten
+    minutes later the controller ends it, and the node gets its layout."""
 
     async def main():
         async with cluster("gpu-0", "gpu-1", most=2, document=layout(rollout=ONE_BY_ONE)) as one:
@@ -304,7 +312,8 @@ def test_fault_79_a_command_that_was_killed():
 
 
 def test_fault_79_a_command_that_lives():
-    """Whatever a command's rollout does counts as life, and one on a node that no MigLayout keeps is nobody's business."""
+    """Whatever a command's rollout does counts as life, and one on a node that no MigLayout keeps is nobody's
+    business."""
 
     async def main():
         async with cluster("gpu-0", "gpu-1", most=3, document=layout(rollout=ONE_BY_ONE)) as one:

@@ -24,6 +24,7 @@ HOUR = 3600.0
     ],
 )
 def test_how_much_a_want_counts(hours: float, priority: int, kind: Kind, weight: float) -> None:
-    """More as it grows older, twice with a priority above 0, half with one below, a quarter for a pod that fell back and runs."""
+    """More as it grows older, twice with a priority above 0, half with one below, a quarter for a pod that
+    fell back and runs."""
     want = Want(PROFILE, "team", NOW - hours * HOUR, kind=kind, priority=priority)
     assert [*wanted([want], 8, NOW).queues[PROFILE].weights] == [weight]

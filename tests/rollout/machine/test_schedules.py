@@ -132,7 +132,8 @@ class SlotSchedule(Schedule):
     st.booleans(),
 )
 def test_fault_78_whenever_its_record_goes(schedule, drain, cordoned):
-    """Whoever acts, dies or acts late, and whenever a person removes the record: the node is not left cordoned, nor uncordoned for who cordoned it before."""
+    """Whoever acts, dies or acts late, and whenever a person removes the record: the node is not left
+    cordoned, nor uncordoned for who cordoned it before."""
     one = SlotSchedule(How(drain=drain, drain_timeout=300.0), cordoned=cordoned)
     for what in schedule:
         one.play(what)

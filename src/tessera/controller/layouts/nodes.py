@@ -357,7 +357,8 @@ class NodeRollouts:
         return True
 
     async def _write_again(self, seen: NodeSnapshot, layout: MigLayout, slot: Slot) -> None:
-        """Write a record again that was removed, or spoilt, by hand: as it was, or so that the node shows its layout and is uncordoned."""
+        """Write a record again that was removed, or spoilt, by hand: as it was, or so that the node shows its
+        layout and is uncordoned."""
         record = self.records.with_slot.get(seen.name)
         if record is None:
             owner, timeout = Owner(layout.name, layout.uid), layout.spec.rollout.seconds

@@ -1,7 +1,8 @@
 """What is to be done for a MigLayout: which of its nodes may begin, and what its status says. Pure.
 
 Never more nodes than `maxUnavailable` have a slot (`status.updating`); only a node with a slot is cordoned. A slot is written with the
-MigLayout's version, and given back when its node is known to have no rollout any more. It says whether the node was cordoned before.
+MigLayout's version, and given back when its node is known to have no rollout any more. It says whether the
+node was cordoned before.
 A record without a slot belongs to somebody else: it takes no slot, and blocks its own node only.
 """
 
@@ -122,7 +123,8 @@ def find_slot_holders(
     nodes: Mapping[str, SeenNode],
     remembered: Mapping[str, RolloutRecord],
 ) -> dict[str, set[str]]:
-    """By MigLayout, the nodes whose record has a slot of it; also of MigLayouts that are gone, where that is remembered."""
+    """By MigLayout, the nodes whose record has a slot of it; also of MigLayouts that are gone, where that is
+    remembered."""
     holders: dict[str, set[str]] = {layout.uid: set() for layout in layouts}
     uids = frozenset(holders)
     for layout in layouts:
@@ -142,7 +144,8 @@ def owner_on(node: SeenNode | None) -> str:
 
 
 def is_lost(node: SeenNode, slot: Slot) -> bool:
-    """Whether the controller has cordoned a node by its slot, and the record was removed or spoilt by hand."""
+    """Whether the controller has cordoned a node by its slot, and the record was removed or spoilt by
+    hand."""
     if node.unreadable:
         return slot.cordoned_before is not None
     return node.record is None and bool(node.node.spec.unschedulable) and slot.cordoned_before is False
@@ -181,7 +184,8 @@ def plan(
 ) -> list[LayoutPlan]:
     """What is to be done for each; `busy` says which pods hold devices of a node that go, `told` what the rollout of a node waits for.
 
-    In mode Auto `autopilot` says how the nodes stand, and which may begin. `remembered` are records that had a slot.
+    In mode Auto `autopilot` says how the nodes stand, and which may begin. `remembered` are records that had
+    a slot.
     """
     plans = {one.uid: LayoutPlan(one) for one in layouts}
     keeps: dict[str, list[SeenNode]] = {uid: [] for uid in plans}
@@ -213,7 +217,8 @@ def _plan(
 ) -> None:
     """Say how nodes stand, and give slots to those that are ready to begin.
 
-    `records` are the nodes whose rollout is of this MigLayout, `with_slot` those whose rollout has a slot of any.
+    `records` are the nodes whose rollout is of this MigLayout, `with_slot` those whose rollout has a slot of
+    any.
     """
     layout, spec = plan.layout, plan.layout.spec
     try:
@@ -248,7 +253,8 @@ def _orphans(
 ) -> list[str]:
     """Nodes with a rollout of a MigLayout that is gone, which this one keeps now.
 
-    One that never had a status takes those of its own name, too: perhaps it was deleted and made again, and nobody remembers the slots.
+    One that never had a status takes those of its own name, too: perhaps it was deleted and made again, and
+    nobody remembers the slots.
     """
     again = layout.name if layout.status.updating is None else None
     return [

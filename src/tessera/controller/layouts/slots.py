@@ -1,6 +1,8 @@
-"""Records of rollouts on nodes: those that have a slot of a MigLayout, and those of somebody else, such as a command.
+"""Records of rollouts on nodes: those that have a slot of a MigLayout, and those of somebody else, such as a
+command.
 
-Whoever may write to a node can write a record there. So the MigLayout bounds its times. A record without a slot blocks its own node only.
+Whoever may write to a node can write a record there. So the MigLayout bounds its times. A record without a
+slot blocks its own node only.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,10 +21,11 @@ _LONGEST: Final = 1800.0
 
 
 def longest_phase(layouts: Collection[MigLayout], node: SeenNode) -> float:
-    """How many seconds a phase of a node's rollout may take, by the MigLayout whose rollout it is, or which keeps the node."""
+    """How many seconds a phase of a node's rollout may take, by the MigLayout whose rollout it is, or which
+    keeps the node."""
     owner = owner_on(node)
     keepers = find_keepers(layouts, node.node.metadata.labels)
-    for layout in (*(one for one in layouts if one.uid == owner), *keepers):
+    for layout in (*(layout for layout in layouts if layout.uid == owner), *keepers):
         try:
             return layout.spec.rollout.longest_phase
         except InvalidInput:
@@ -31,12 +34,14 @@ def longest_phase(layouts: Collection[MigLayout], node: SeenNode) -> float:
 
 
 class RolloutRecords:
-    """The records on nodes: those with a slot, as they were last seen, and since when each of the others is there."""
+    """The records on nodes: those with a slot, as they were last seen, and since when each of the others is
+    there."""
 
     def __init__(self) -> None:
         self.with_slot: dict[str, RolloutRecord] = {}  # by node: one that is removed by hand is written again
         self.foreign = 0  # how many nodes have one without a slot
-        # by node, a record without a slot, and when it was first seen as it is: clocks of commands may be wrong
+        # by node, a record without a slot, and when it was first seen as it is: clocks of commands may be
+        # wrong
         self._foreign: dict[str, tuple[RolloutRecord, float]] = {}
 
     def clear(self) -> None:
@@ -45,7 +50,8 @@ class RolloutRecords:
         self._foreign.clear()
 
     def look(self, layouts: Collection[MigLayout], nodes: Mapping[str, SeenNode], now: float) -> list[str]:
-        """Take what is there now; the nodes of MigLayouts with a record of a command that was killed long ago."""
+        """Take what is there now; the nodes of MigLayouts with a record of a command that was killed long
+        ago."""
         holders = find_slot_holders(layouts, nodes, self.with_slot)
         for name in (name for names in holders.values() for name in names):
             if (record := nodes[name].record) is not None:
@@ -79,7 +85,8 @@ class RolloutRecords:
         self._foreign = foreign
 
     def is_abandoned(self, name: str, record: RolloutRecord, now: float) -> bool:
-        """Whether the command that wrote a record was killed: its time has long been over, or it began a day ago."""
+        """Whether the command that wrote a record was killed: its time has long been over, or it began a day
+        ago."""
         if record.owner.uid or name not in self._foreign:
             return False
         known, since = self._foreign[name]
