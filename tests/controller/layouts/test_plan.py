@@ -99,6 +99,20 @@ def test_rollouts_of_others_count():
     assert planned(by_hand, *nodes[1:], rollout={"maxUnavailable": 1}).begin == ["gpu-1"]
 
 
+def test_fault_76_mode_auto_gives_no_slot_to_a_forged_record():
+    """Where the autopilot decides, too, a record without a slot takes none, and holds up its own node only."""
+    nodes = {name: seen(name, record() if name == "gpu-0" else None) for name in ("gpu-0", "gpu-1")}
+
+    def autopilot(one, kept):
+        one.states.update({node.name: (State.UPDATING, "Cordoned") for node in kept})
+        return ["gpu-1"]
+
+    layouts = [read(mode="Auto", rollout={"maxUnavailable": 1})]
+    (one,) = plan(layouts, nodes, lambda *_: CHANGE, lambda *_: "", NOW, autopilot=autopilot)
+    assert one.begin == ["gpu-1"]
+    assert one.states["gpu-0"] == (State.PENDING, "MigLayout inference is changing it; it has no slot")
+
+
 def test_a_node_that_is_selected_no_more():
     """A node is relabelled while it is cut, or an older MigLayout takes it over: it is not desired any more, but what is under way is counted, told, and makes Progressing true."""
     elsewhere = seen("gpu-0", record(), pool="b")
