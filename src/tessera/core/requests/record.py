@@ -259,13 +259,15 @@ def renamed(container: Container, by: Mapping[str, str]) -> Container:
 
     # a limit without a request is one: where its new name is requested too, the request grows as the limit does
     requests, limits = container.requests, container.limits
-    named = {by.get(r, r) if amount else r for r, amount in requests.items()}
-    implied = {
-        r: amount for r, amount in limits.items() if amount and r not in requests and by.get(r, r) in named
-    }
-    return _with_sections(
-        container, section({**requests, **implied} if implied else requests), section(limits)
-    )
+    if not limits.keys() <= requests.keys():
+        named = {by.get(r, r) if amount else r for r, amount in requests.items()}
+        implied = {
+            r: amount
+            for r, amount in limits.items()
+            if amount and r not in requests and by.get(r, r) in named
+        }
+        requests = {**requests, **implied} if implied else requests
+    return _with_sections(container, section(requests), section(limits))
 
 
 def _with_sections(one: Container, requests: Amounts, limits: Amounts) -> Container:

@@ -192,17 +192,19 @@ def patchable_of(request: AdmissionRequest) -> Any:
     """What a patch is tried on: a review's pod as it came, without the parts that no patch of ours reaches into."""
     pod = request.pod or LeanPod()
     spec = pod.spec or _NO_SPEC
-    return {
-        **({"metadata": _json(annotations=pod.metadata.annotations)} if pod.metadata else {}),
+    document: dict[str, Any] = {
         "spec": {
-            name: [_json(resources=one.resources) for one in given or ()]
-            for name, given in (("initContainers", spec.init_containers), ("containers", spec.containers))
-        },
+            "initContainers": [_json("resources", one.resources) for one in spec.init_containers or ()],
+            "containers": [_json("resources", one.resources) for one in spec.containers or ()],
+        }
     }
+    if pod.metadata:
+        document["metadata"] = _json("annotations", pod.metadata.annotations)
+    return document
 
 
-def _json(**fields: msgspec.Raw) -> dict[str, Any]:
-    return {name: _decode_any(raw) for name, raw in fields.items() if raw is not ABSENT}
+def _json(name: str, raw: msgspec.Raw) -> dict[str, Any]:
+    return {} if raw is ABSENT else {name: _decode_any(raw)}
 
 
 def wrap(uid: str, answer_tail: bytes) -> bytes:

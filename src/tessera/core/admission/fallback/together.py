@@ -113,12 +113,12 @@ class Together:
         """Whether one of the first combinations fits, as it does for most pods: to look ahead would take longer."""
         self._looks = _FIRST_LOOKS
         reached = {one.order for found in self._candidates for one in found}
-        return any(
-            self._look(0, worst, changes, 0, nodes)
-            for worst in _STEPS
-            if worst in reached
-            for changes in range(1, len(self._asked) + 1)
-        )
+        for worst in _STEPS:
+            if worst in reached:
+                for changes in range(1, len(self._asked) + 1):
+                    if self._look(0, worst, changes, 0, nodes):
+                        return True
+        return False
 
     def _look(self, place: int, worst: int, changes: int, used: int, nodes: int) -> bool:
         """Choose from one profile on, as `_choose` does, with no look ahead; False, too, after some looks."""

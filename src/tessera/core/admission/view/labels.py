@@ -197,35 +197,46 @@ class Labels:
 class Taints:
     """The nodes by the taints that can exclude a pod."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_asked", "_found", "_rows", "_steps")
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], dict[str, int]] = {}  # key and effect → value → nodes
+        # the last question, its answer, and what that took: a decision by what is free asks twice
+        self._asked: tuple[object, bool, tuple[str, ...]] = (None, False, ())
+        self._found = self._steps = 0
 
     def flip(self, taint: Taint, node: int) -> None:
         """A node has a taint, or has it no more."""
+        self._asked = (None, False, ())
         same = taint.key, taint.effect
         flip(self._rows.setdefault(same, {}), taint.value, node)
         if not self._rows[same]:
             del self._rows[same]
 
     def excluded(
-        self, tolerations: Iterable[Toleration], work: Work, *, placed: bool, transient: tuple[str, ...]
+        self, tolerations: tuple[Toleration, ...], work: Work, *, placed: bool, transient: tuple[str, ...]
     ) -> int:
         """The nodes that have a taint which excludes a pod; `untolerated` says the same of one node."""
-        found = 0
+        asked, was_placed, was_transient = self._asked
+        if asked is tolerations and was_placed == placed and was_transient == transient:
+            work.spend(self._steps)
+            return self._found
+        found = steps = 0
         by_kind: dict[tuple[str, str], list[Toleration]] = {}
         for one in tolerations if self._rows else ():
             by_kind.setdefault((one.key, one.effect), []).append(one)
         for (key, effect), rows in self._rows.items():
             if (placed and effect != "NoExecute") or (transient and is_transient(key, transient)):
                 continue
-            work.spend(at_a_time(len(rows)))
+            weight = at_a_time(len(rows))
+            work.spend(weight)
+            steps += weight
             if not by_kind:
                 found |= reduce(or_, rows.values())
                 continue
             kinds = ((key, effect), (key, ""), ("", effect), ("", ""))
             found |= _untolerated(rows, [one for kind in kinds for one in by_kind.get(kind, ())])
+        self._asked, self._found, self._steps = (tolerations, placed, transient), found, steps
         return found
 
 
