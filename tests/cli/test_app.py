@@ -30,7 +30,7 @@ def test_every_command_has_help(capsys):
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["nope"], "tessera: No such command 'nope'. (see tessera --help)\n"),
+        (["nope"], "tessera: No such command 'nope' (see tessera --help)\n"),
         (["capcity"], "tessera: No such command 'capcity'. Did you mean 'capacity'? (see tessera --help)\n"),
         (["mig", "aply"], "tessera mig: No such command 'aply'. Did you mean 'apply'? (see tessera mig --help)\n"),
         (["help", "mig", "shw"], "tessera mig: No such command 'shw'. Did you mean 'show'? (see tessera mig --help)\n"),
@@ -41,7 +41,7 @@ def test_every_command_has_help(capsys):
         (["validate"], "tessera: No such command 'validate'. Did you mean 'mig validate'? (see tessera --help)\n"),
         (["diagnose"], "tessera: No such command 'diagnose'. Did you mean 'doctor'? (see tessera --help)\n"),
         (["help", "version", "x"], "tessera version: it has no subcommands (see tessera version --help)\n"),
-        (["--nope"], "tessera: No such option '--nope'. (see tessera --help)\n"),
+        (["--nope"], "tessera: No such option '--nope' (see tessera --help)\n"),
         (["completion"], "tessera completion: Missing argument 'SHELL'. Choose from: bash, zsh, fish (see tessera completion --help)\n"),
         (["mig", "convert"], "tessera mig convert: Missing option '--to'. Choose from: runai, mig-parted, counts (see tessera mig convert --help)\n"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.cli.common.jsonpath import JsonPathTemplate
-from tessera.cli.common.output import Output
+from tessera.cli.common.output import Output, format_age
 from tessera.core.errors import InvalidInput
 from tessera.protocol import yaml
 from tests.cli.test_mig import sessions
@@ -121,6 +121,30 @@ def test_a_template_ends_its_lines_itself(command):
 def test_a_form_that_there_is_not(command, form, complaint):
     """Bad input, before anything is done."""
     assert command("version", "-o", form) == (2, "", complaint)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "printed"),
+    [
+        (-5, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (245, "4m5s"),
+        (600, "10m"),
+        (10799, "179m"),
+        (3 * 3600, "3h"),
+        (26000, "7h13m"),
+        (47 * 3600, "47h"),
+        (3 * 86400 + 7200, "3d2h"),
+        (8 * 86400 + 7200, "8d"),
+        (800 * 86400, "2y70d"),
+        (4000 * 86400, "10y"),
+    ],
+)
+def test_ages_look_as_in_kubectl(seconds, printed):
+    """An age is written as kubectl's column AGE has it."""
+    assert format_age(2e9, 2e9 - seconds) == printed
+    assert format_age(2e9, None) == "<unknown>"
 
 
 @pytest.mark.parametrize(("line", "printed"), sessions(ROOT / "docs" / "command-line.md"))

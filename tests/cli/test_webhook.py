@@ -446,7 +446,7 @@ def _ask(port: int, bundle: Path, owners: Sequence[object] = ()) -> dict[str, di
         (["--tls-cert", "x"], "use --tls-cert and --tls-key together"),
         (["--listen", "8443"], '"8443" is no address to listen on'),
         (["--from", "none.yaml", "--tls-cert", "x", "--tls-key", "y"], "none.yaml: no such file or directory"),
-        (["--from", "nodes.yaml", "--tls-cert", "x", "--tls-key", "y"], "x: No such file or directory"),
+        (["--from", "nodes.yaml", "--tls-cert", "x", "--tls-key", "y"], "x: no such file or directory"),
         (["--from", "nodes.yaml", "--config", "bad.yaml", "--tls-cert", "x", "--tls-key", "y"], "bad.yaml: extra: unknown field"),
         (["--from", "nodes.yaml", "--client-ca", "none.pem", "--tls-cert", "x", "--tls-key", "y"], "--client-ca none.pem: no such file or directory"),
         (["--from", "nodes.yaml", "--client-ca", "bad.pem", "--tls-cert", "x", "--tls-key", "y"], "--client-ca bad.pem: no certificates in PEM"),

@@ -845,6 +845,7 @@ async def test_no_such_object():
         ("sts/db", ("statefulset", "db")),
         ("miglayout/a", ("miglayout", "a")),
         ("MigLayouts/a", ("miglayout", "a")),
+        ("mig/a", ("miglayout", "a")),
         ("miglayouts.tessera.dev/a", ("miglayout", "a")),
         ("miglayouts.v1alpha1.tessera.dev/a", ("miglayout", "a")),
     ],
@@ -854,8 +855,19 @@ def test_targets(text: str, found: tuple[str, str]):
     assert parse_target(text) == found
 
 
-@pytest.mark.parametrize("text", ["svc/x", "deploy/", "/"])
-def test_no_targets(text: str):
-    """What has no pods is refused, with the kinds there are."""
-    with pytest.raises(InvalidInput, match="kinds are po, deploy, rs, sts, ds, rc, job, miglayout"):
+KINDS = "use po, deploy, rs, sts, ds, rc, job or miglayout"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("svc/x", f'unknown kind "svc"; {KINDS}'),
+        ("/", f'unknown kind ""; {KINDS}'),
+        ("deploy/", '"deploy/": the name is empty; write deploy/NAME'),
+    ],
+)
+def test_no_targets(text: str, message: str):
+    """What has no pods is refused, with the kinds there are; so is a kind alone."""
+    with pytest.raises(InvalidInput) as refused:
         parse_target(text)
+    assert str(refused.value) == message

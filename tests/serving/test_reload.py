@@ -46,7 +46,7 @@ def mount(folder: Path, content: bytes, version: str) -> None:
 def test_first_load_fails(tmp_path):
     """At the start a broken file is the caller's error, with its path."""
     path = tmp_path / "config"
-    with pytest.raises(InvalidInput, match=f"^{path}: No such file or directory$"):
+    with pytest.raises(InvalidInput, match=f"^{path}: no such file or directory$"):
         Follow(path)
     path.write_text("x")
     with pytest.raises(InvalidInput, match=f'^{path}: limit: "x" is not a number$'):
@@ -103,7 +103,7 @@ def test_gone_and_back(tmp_path):
     follow.check()
     follow.check()
     assert follow.told == [
-        ("configuration not reloaded, the last good one stays in use", f"{path}: No such file or directory")
+        ("configuration not reloaded, the last good one stays in use", f"{path}: no such file or directory")
     ]
     path.write_text("3")
     follow.check()

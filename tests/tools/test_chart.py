@@ -14,6 +14,7 @@ from tools.chart import CHART, DEPLOY, SCHEMA, schema
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.resources import MIG_PREFIX, WHOLE_GPU
+from tessera.diagnosis.reading import MIG_LAYOUT_SHORT
 from tessera.doctor.examination import CHECKS
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
@@ -31,6 +32,11 @@ def _one(kind: str, name: str | None = None) -> Any:
         if one["kind"] == kind and one["metadata"]["name"] in ((name,) if name else WEBHOOK_NAMES)
     ]
     return found
+
+
+def test_the_short_name_of_miglayouts():
+    """`kubectl get mig` and `tessera why mig/NAME` take the same short name."""
+    assert f"shortNames: [{MIG_LAYOUT_SHORT}]" in (CHART / "templates/miglayouts.yaml").read_text()
 
 
 def test_schema_knows_what_the_code_knows():

@@ -181,7 +181,7 @@ def run(args: list[str] | None = None) -> int:
         if isinstance(error, click.exceptions.NoSuchCommand):
             typed = f"{where.removeprefix(prog)} {error.command_name}".strip()
             message = f"{error.message} Did you mean {_MEANT[typed]!r}?" if typed in _MEANT else message
-        _warn(f"{where}: {message} (see {where} --help)")
+        _warn(f"{where}: {message.removesuffix('.')} (see {where} --help)")
         return ExitCode.BAD_INPUT
     except click.ClickException as error:
         _warn(f"{prog}: {error.format_message()}")

@@ -12,8 +12,8 @@ import msgspec
 from tessera.cli.common import completing
 from tessera.cli.common.help import Command
 from tessera.cli.common.options import ClusterChoice, cluster_options, option, policy_options
-from tessera.cli.common.output import Output, Style, block, headed, output_option, table
-from tessera.core.text import age, counts_in_words, first_of, number_of
+from tessera.cli.common.output import Output, Style, block, format_age, headed, output_option, table
+from tessera.core.text import counts_in_words, first_of, number_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.gather import CONFIGURATION, Gatherer
@@ -176,7 +176,7 @@ def _nodes(found: Diagnosis, style: Style) -> list[str]:
 
 def _holders(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:
     rows = [
-        (one.pod, one.node, counted(one.holds), "ending" if one.ending else age(seen.now, one.since))
+        (one.pod, one.node, counted(one.holds), "ending" if one.ending else format_age(seen.now, one.since))
         for one in found.holders
     ]
     return _first_rows(rows, "more pod", "", style)
@@ -245,7 +245,7 @@ def _layout_nodes(found: LayoutDiagnosis, seen: LayoutEvidence, style: Style) ->
 
 def _conditions(found: LayoutDiagnosis, seen: LayoutEvidence) -> list[str]:
     rows = [
-        (one.type, one.status, one.reason, age(seen.now, one.since or 0.0), one.message)
+        (one.type, one.status, one.reason, format_age(seen.now, one.since), one.message)
         for one in found.status.conditions
     ]
     return table(rows) if rows else []
@@ -256,7 +256,7 @@ def _rollouts(found: LayoutDiagnosis, seen: LayoutEvidence, style: Style) -> lis
         (
             one.node,
             one.phase,
-            age(seen.now, seconds(one.since) or 0.0) if one.since else "",
+            format_age(seen.now, seconds(one.since)) if one.since else "",
             one.owner,
             "; ".join(filter(None, (one.words, one.reason))),
         )

@@ -11,6 +11,7 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
+from tessera.core.text import quoted
 from tessera.inventory.presence import DRIVERS, Presence, controller_of, drivers_of, webhook_of
 from tessera.kube.clock import Clock
 from tessera.kube.errors import KubeError
@@ -26,7 +27,8 @@ from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL
 
 POD: Final = "pod"
 MIG_LAYOUT: Final = KIND.lower()
-_CALLED: Final = {**CALLED, **dict.fromkeys((MIG_LAYOUT, PLURAL), MIG_LAYOUT)}
+MIG_LAYOUT_SHORT: Final = "mig"  # in the chart, for `kubectl get mig`
+_CALLED: Final = {**CALLED, **dict.fromkeys((MIG_LAYOUT, PLURAL, MIG_LAYOUT_SHORT), MIG_LAYOUT)}
 KINDS: Final = tuple(sorted(_CALLED))  # for completion
 
 
@@ -38,9 +40,11 @@ def parse_target(text: str) -> tuple[str, str]:
     """The kind and the name of `train`, `pod/train`, `deploy/web`, `miglayouts.tessera.dev/inference`, as kubectl names them."""
     kind, slash, name = text.rpartition("/")
     known = _known(kind) if slash else POD
-    if known is None or not name:
+    if known is None:
         kinds = ", ".join(one.short[0] if one.short else kind for kind, one in POD_KINDS.items())
-        raise InvalidInput(f'"{text}" is no pod and no KIND/NAME; kinds are {kinds}, {MIG_LAYOUT}')
+        raise InvalidInput(f"unknown kind {quoted(kind)}; use {kinds} or {MIG_LAYOUT}")
+    if not name:
+        raise InvalidInput(f"{quoted(text)}: the name is empty; write {kind}/NAME")
     return known, name
 
 

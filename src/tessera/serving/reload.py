@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from tessera.core.errors import InvalidInput, InvalidInputs, TesseraError
+from tessera.core.errors import InvalidInput, InvalidInputs, TesseraError, of_system
 from tessera.kube.files import WatchedFiles
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Followed(Generic[T]):
             try:
                 contents.append(path.read_bytes())
             except OSError as error:
-                raise InvalidInput(f"{path}: {error.strerror or error}") from error
+                raise InvalidInput(f"{path}: {of_system(error)}") from error
         try:
             return self._parse(*contents)
         except InvalidInput as error:

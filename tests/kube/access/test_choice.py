@@ -141,7 +141,7 @@ def test_no_kubeconfig(tmp_path, text, message):
 def test_missing_file(tmp_path):
     """A file given by name must be there."""
     with pytest.raises(
-        InvalidKubeconfig, match=r"cannot read the kubeconfig .*/nope: No such file or directory"
+        InvalidKubeconfig, match=r"cannot read the kubeconfig .*/nope: no such file or directory"
     ):
         find_cluster(tmp_path / "nope", environ={})
 

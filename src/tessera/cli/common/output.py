@@ -30,6 +30,18 @@ T = TypeVar("T")
 
 _DOCUMENTS: Final = ("json", "yaml")
 _JSONPATH: Final = "jsonpath="
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
+# as `HumanDuration` of k8s.io/apimachinery: below so many seconds in this unit, with a smaller one while it matters
+_AGES: Final = (
+    (120, "s", ""),
+    (600, "m", "s"),
+    (3 * 3600, "m", ""),
+    (8 * 3600, "h", "m"),
+    (48 * 3600, "h", ""),
+    (8 * 86400, "d", "h"),
+    (2 * 365 * 86400, "d", ""),
+    (8 * 365 * 86400, "y", "d"),
+)
 _COLOUR: Final = f"\x00{os.urandom(8).hex()}:"  # begins a mark of `Style`; nobody else can know it
 
 
@@ -82,6 +94,18 @@ def headed(rows: Sequence[tuple[str, ...]], style: Style, *, headers: bool = Tru
     """The same; the first row is the heading, and is left out where none is wanted."""
     heading, *lines = table(rows)
     return [style.bold(heading), *lines] if headers else lines
+
+
+def format_age(now: float, since: float | None) -> str:
+    """Write how long ago something began as kubectl does: `90s`, `4m5s`, `7h10m`, `3d`, or `<unknown>`."""
+    if not since:
+        return "<unknown>"
+    seconds = max(0, int(now - since))
+    for below, unit, parts in _AGES:
+        if seconds < below:
+            rest = seconds % _SECONDS[unit] // _SECONDS[parts] if parts else 0
+            return f"{seconds // _SECONDS[unit]}{unit}" + (f"{rest}{parts}" if rest else "")
+    return f"{seconds // _SECONDS['y']}y"
 
 
 def block(label: str, texts: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from tessera.core.errors import of_system
 from tessera.kube.access.cluster import (
     Cluster,
     Credentials,
@@ -167,7 +168,7 @@ def _read_file(file: Path) -> _File:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise InvalidKubeconfig(f"cannot read the kubeconfig {file}: {error.strerror}") from error
+        raise InvalidKubeconfig(f"cannot read the kubeconfig {file}: {of_system(error)}") from error
     document = yaml.load(content, str(file)) or {}
     if not isinstance(document, dict):
         raise InvalidKubeconfig(

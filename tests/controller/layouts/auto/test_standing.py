@@ -9,7 +9,7 @@ from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.plan import LayoutPlan, State
 from tessera.core.autopilot.values import Charge, Past, Use
 from tessera.inventory.wants import Situation
-from tessera.protocol.mig.autopilot import write_past
+from tessera.protocol.mig.miglayout import write_past
 from tessera.protocol.mig.rollouts import Owner, Result
 from tessera.rollout.values import Outcome
 from tests.controller.layouts.test_plan import NOW, end, read, seen
