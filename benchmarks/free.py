@@ -1,7 +1,7 @@
 """What is free: the webhook that follows pods (`fallback.when: full`), beside a Go informer that holds the same nodes and pods.
 
-Until it is ready and how large it is; processor time while pods come, wait, are bound and end; decisions by what is free beside decisions
-by what is offered; and the same with many pods that wait.
+Until it is ready and how large it is; processor time while pods come, wait, are bound and end; the longest event; and the same with many
+pods that wait. `full` measures decisions.
 """
 
 import gc
@@ -14,16 +14,12 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import corpus
-from benchmarks.decision import UNIT as MICROSECONDS
-from benchmarks.decision import first_answer, timed
 from benchmarks.processes import FOLDER, PROGRAMS, SERVER_CORE, Running, on_core
 from benchmarks.results import TESSERA, USUAL, Results, in_turns
 from benchmarks.stage import ApiServer, Stage
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import ViewedPod
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
-from tessera.protocol.configuration import webhook as config
-from tessera.webhook.endpoint import Admission
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +33,6 @@ PEAK: Final = "MiB at most"
 STEADY: Final = "MiB then"
 CPU: Final = "percent of a core"
 WORST: Final = "ms of processor time of one event at most"
-UNCACHED: Final = "µs, nothing remembered"
-FULL, MISSING = f"{TESSERA}, full", f"{TESSERA}, missing"
 _CONFIGURATION: Final = "fallback: {when: full}\n"
 _EVENTS: Final = 2000  # a second
 _CALM: Final = 2.0  # seconds after being ready: garbage is collected, buffers are given back
@@ -55,7 +49,7 @@ def stormy(waiting: int = 0) -> str:
 
 
 def run(stage: Stage, results: Results) -> None:
-    """Processes first, beside the informer; then decisions and events in process."""
+    """Processes first, beside the informer; then events in process."""
     for waiting in (0, WAITING):
         with stage.apiserver(pods=PODS, waiting=waiting) as apiserver:
             ours = {TESSERA: partial(_process, stage, apiserver, _webhook)}
@@ -113,22 +107,10 @@ def _informer(_: Stage, apiserver: ApiServer) -> Iterator[tuple[Running, float]]
 
 
 def _in_process(stage: Stage, results: Results, waiting: int) -> None:
-    offers, policies = (
-        corpus.offers(),
-        {MISSING: config.parse("").policy, FULL: config.parse(_CONFIGURATION).policy},
-    )
+    offers = corpus.offers()
     pods = dict(map(read_viewed_pod, corpus.running_pods(PODS, waiting)))
     viewed = {key: pod for key, pod in pods.items() if pod is not None}
     offers.follow_pods().replace_pods(viewed.items(), 0.0)
-    bodies = corpus.reviews("4 KB")
-    measures = {
-        subject: partial(
-            timed, partial(first_answer, Admission(offers, policy)), bodies, stage.effort.seconds / 2
-        )
-        for subject, policy in policies.items()
-    }
-    for subject, found in in_turns(stage.effort.rounds, measures).items():
-        results.add(RUN, held(waiting), UNCACHED, subject, found[MICROSECONDS])
     results.add(
         RUN, held(waiting), WORST, TESSERA, [_longest(offers, viewed) for _ in range(stage.effort.rounds)]
     )

@@ -15,10 +15,7 @@ def check(results: Results, record: Results) -> int:
             continue
         good = guard.holds(now.median, then.median)
         failed += not good
-        print(
-            f"{'  ok  ' if good else ' WORSE'}  {guard.measure}: {now}, on record {then}, "
-            f"{guard.tolerance:.0%} allowed"
-        )
+        print(f"{'  ok  ' if good else ' WORSE'}  {guard.measure}: {now}, on record {then}, {guard.allowed}")
     if _versions(results) != _versions(record):
         print(f"(measured with {_versions(results)}; on record: {_versions(record)})")
     print(f"{failed} of {len(GUARDS)} worse than on record" if failed else "nothing is worse than on record")

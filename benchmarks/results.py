@@ -84,11 +84,15 @@ class Results:
 
     def ratio(self, run: str, what: str, unit: str, subject: str, to: str) -> Ratio | None:
         """One subject's values by another's, round by round."""
+        values = self.rounds(run, what, unit, subject, to)
+        return Ratio(median(values), min(values), max(values)) if values else None
+
+    def rounds(self, run: str, what: str, unit: str, subject: str, to: str) -> list[float]:
+        """One subject's values by another's, of each round."""
         one, other = self.find(run, what, unit, subject), self.find(run, what, unit, to)
         if one is None or other is None:
-            return None
-        values = [a / b for a, b in zip(one.values, other.values, strict=False) if b]
-        return Ratio(median(values), min(values), max(values)) if values else None
+            return []
+        return [a / b for a, b in zip(one.values, other.values, strict=False) if b]
 
     def runs(self) -> list[str]:
         """The benchmarks that were run, in their order."""
