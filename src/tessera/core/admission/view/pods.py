@@ -108,8 +108,11 @@ def usage_of(pod: Pod) -> Usage:
 
 def ordered(amounts: dict[str, int]) -> Usage:
     """The usage of a pod that needs these amounts."""
-    every = sorted([(not is_any_gpu(name), name, amount) for name, amount in amounts.items() if amount > 0])
-    return (*[(name, amount) for _, name, amount in every], _PLACE)
+    gpus, others = list[tuple[str, int]](), list[tuple[str, int]]()
+    for name in sorted(amounts):
+        if (amount := amounts[name]) > 0:
+            (gpus if is_any_gpu(name) else others).append((name, amount))
+    return (*gpus, *others, _PLACE)
 
 
 def bounded(usage: Usage, stated: Collection[str]) -> Usage:
@@ -131,4 +134,8 @@ def is_partial(usage: Usage) -> bool:
 
 
 def gpus_of(usage: Usage) -> Usage:
-    return tuple([one for one in usage if is_any_gpu(one[0])])
+    """The GPUs of a usage, which come first there."""
+    for number, (resource, _) in enumerate(usage):
+        if not is_any_gpu(resource):
+            return usage[:number]
+    return usage
