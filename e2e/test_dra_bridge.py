@@ -60,10 +60,10 @@ def tools_see(cluster: ClusterWithNode, namespace: str) -> None:
     kubeconfig, node = f"--kubeconfig={cluster.kubeconfig}", cluster.node_name
     counted = tessera("capacity", "--pods", "-n", namespace, "-o", "csv", "--no-headers", kubeconfig)
     assert counted.stdout.splitlines() == [
-        f"{namespace},p3,,{MIG}2g.20gb,1,waits",
         f"{namespace},p0,{node},{MIG}2g.20gb,1,holds",
         f"{namespace},p1,{node},{MIG}1g.10gb,1,holds",
         f"{namespace},p2,{node},{MIG}1g.10gb,1,holds",
+        f"{namespace},p3,,{MIG}2g.20gb,1,waits",
     ], counted.stderr
     shown = tessera("mig", "show", "--cluster", node, kubeconfig)
     assert shown.stdout.count("in use") == 3, shown.stdout + shown.stderr

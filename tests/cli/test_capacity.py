@@ -36,21 +36,21 @@ ROOT = Path(__file__).parents[2]
 SAVED = json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS})
 
 TABLE = """\
-NODE   PRODUCT      RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE
-sim-0  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            2          2
-sim-0  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            1          1
-sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            1          3
-sim-1  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            0          2
-v100   Tesla-V100   nvidia.com/gpu          8            4          4
+NODE   RESOURCE  ALLOCATABLE  ALLOCATED  AVAILABLE
+sim-0  2g.20gb   4            2          2
+sim-0  3g.30gb   2            1          1
+sim-1  2g.20gb   4            1          3
+sim-1  3g.30gb   2            0          2
+v100   gpu       8            4          4
 
-TOTAL        RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR
-NVIDIA-H200  nvidia.com/mig-2g.20gb  8            3          5
-NVIDIA-H200  nvidia.com/mig-3g.30gb  4            1          3
-Tesla-V100   nvidia.com/gpu          8            4          4
-all          nvidia.com/gpu          8            4          4          0
-all          nvidia.com/mig-1g.10gb  0            0          0          1
-all          nvidia.com/mig-2g.20gb  8            3          5          3
-all          nvidia.com/mig-3g.30gb  4            1          3          0
+TOTAL        RESOURCE  ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR
+NVIDIA-H200  2g.20gb   8            3          5
+NVIDIA-H200  3g.30gb   4            1          3
+Tesla-V100   gpu       8            4          4
+all          gpu       8            4          4          0
+all          1g.10gb   0            0          0          1
+all          2g.20gb   8            3          5          3
+all          3g.30gb   4            1          3          0
 """
 WIDE = """\
 NODE   PRODUCT      RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  USED  STATE     LAYOUT   LAYOUT FROM
@@ -164,19 +164,19 @@ def test_pods(saved):
     assert code == 0
     assert out.startswith(TABLE)
     assert out.removeprefix(TABLE).strip().splitlines() == [
-        "NAMESPACE  POD      NODE   RESOURCE                AMOUNT  STATE",
-        "default    waits    -      nvidia.com/mig-2g.20gb  3       waits",
-        "ml         nowhere  -      nvidia.com/mig-1g.10gb  1       waits",
-        "default    a        sim-0  nvidia.com/mig-2g.20gb  2       holds",
-        "default    b        sim-0  nvidia.com/mig-3g.30gb  1       holds",
-        "default    going    sim-1  nvidia.com/mig-2g.20gb  1       ending",
-        "ml         c        v100   nvidia.com/gpu          4       holds",
+        "NAMESPACE  POD      NODE   RESOURCE  AMOUNT  STATE",
+        "default    a        sim-0  2g.20gb   2       holds",
+        "default    b        sim-0  3g.30gb   1       holds",
+        "default    going    sim-1  2g.20gb   1       ending",
+        "default    waits    -      2g.20gb   3       waits",
+        "ml         c        v100   gpu       4       holds",
+        "ml         nowhere  -      1g.10gb   1       waits",
     ]
     code, out, _ = saved("--pods", "-n", "ml", "-l", "nvidia.com/zone=a", "-o", "csv")
     assert out.splitlines() == [
         "namespace,pod,node,resource,amount,state",
-        "ml,nowhere,,nvidia.com/mig-1g.10gb,1,waits",
         "ml,c,v100,nvidia.com/gpu,4,holds",
+        "ml,nowhere,,nvidia.com/mig-1g.10gb,1,waits",
     ]
 
 
@@ -203,7 +203,8 @@ def test_documents(saved):
     assert found["total"]["cpu"] == {"allocatable": "256", "allocated": "2", "available": "254", "asked": "1"}
     assert found["products"][1]["nodes"] == 2
     assert found["room"]["2g.20gb"] == {"free": 5, "beside": 0, "recut": 7, "lost": 2}
-    assert found["pods"][0] == {"namespace": "default", "name": "waits", "node": "", "state": "waits", "resources": {"cpu": "500m"}}  # fmt: skip
+    waits = next(one for one in found["pods"] if one["name"] == "waits")
+    assert waits == {"namespace": "default", "name": "waits", "node": "", "state": "waits", "resources": {"cpu": "500m"}}  # fmt: skip
     rows = list(
         csv.DictReader(io.StringIO(saved("-o", "csv", "--resource", "cpu", "--resource", "memory")[1]))
     )
@@ -244,6 +245,13 @@ def test_fail_below(saved, args, code, err):
     found, out, told = saved(*args)
     assert (found, told) == (code, err)
     assert out
+
+
+def test_tables_fit_into_80_columns(saved):
+    """Every table but the wide one leaves room in a terminal of 80 columns, and the wide one has the full names."""
+    for words in (["--pods"], ["--by", "namespace"], ["--all"]):
+        assert max(map(len, saved(*words)[1].splitlines())) <= 80
+    assert "nvidia.com/mig-2g.20gb" in saved("-o", "wide")[1]
 
 
 def test_folders_and_several_files(command):
@@ -357,12 +365,12 @@ def test_changed_lines():
         for one in before
     ]
     assert lines.changes(report(*bound)) == [
-        "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
-        "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
-        "all          nvidia.com/mig-2g.20gb  8            6          2          0",
+        "sim-1  2g.20gb   4            4          0",
+        "NVIDIA-H200  2g.20gb   8            6          2",
+        "all          2g.20gb   8            6          2          0",
     ]
     fewer = [one for one in bound if one["metadata"]["name"] != "v100"]
-    gone = "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone"
+    gone = "v100   gpu       gone         gone       gone"
     assert gone in lines.changes(report(*fewer))
 
 
@@ -380,8 +388,8 @@ def test_picture(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     Picture(wide=False).show(report(*OBJECTS[:4]), "nodes: nothing heard for 99 s: refused")
     assert capsys.readouterr().out.split("\n") == [
-        "\x1b[H\x1b[JTOTAL        RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
-        "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            0          8",
+        "\x1b[H\x1b[JTOTAL        RESOURCE  ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
+        "NVIDIA-H200  2g.20gb   8            0          8",
         "… 12 more lines",
         "",
         "nodes: nothing heard for 99 s: refused",
@@ -414,13 +422,13 @@ def test_named_nodes(saved, served, command):
     code, out, err = saved("v100")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "NODE  PRODUCT     RESOURCE        ALLOCATABLE  ALLOCATED  AVAILABLE",
-        "v100  Tesla-V100  nvidia.com/gpu  8            4          4",
+        "NODE  RESOURCE  ALLOCATABLE  ALLOCATED  AVAILABLE",
+        "v100  gpu       8            4          4",
         "",
-        "TOTAL  RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
-        "all    nvidia.com/gpu          8            4          4          0",
-        "all    nvidia.com/mig-1g.10gb  0            0          0          1",
-        "all    nvidia.com/mig-2g.20gb  0            0          0          3",
+        "TOTAL  RESOURCE  ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
+        "all    gpu       8            4          4          0",
+        "all    1g.10gb   0            0          0          1",
+        "all    2g.20gb   0            0          0          3",
     ]
     assert saved("v100", "sim-1", "-o", "name")[1] == "node/sim-1\nnode/v100\n"
     assert saved("nope", "v100", "gone") == (2, "", "tessera: saved.json: no node nope, gone\n")
@@ -432,9 +440,7 @@ def test_named_nodes(saved, served, command):
 def test_no_headers(saved):
     """Rows and nothing else, for `while read`; in CSV too."""
     assert saved("v100", "--no-headers", "--resource", "gpu")[1].splitlines() == [
-        "v100  Tesla-V100  nvidia.com/gpu  8            4          4",
-        "",
-        "all    nvidia.com/gpu  8            4          4          0",
+        "v100  gpu       8            4          4",
     ]
     assert (
         saved("v100", "--no-headers", "--resource", "gpu", "-o", "csv")[1]
@@ -520,11 +526,11 @@ def test_by_namespace(command):
     code, out, err = command("capacity", "--from", "-", "--by", "namespace", stdin=given)
     assert (code, err) == (0, "")
     assert out.split("\n\n")[0].splitlines() == [
-        "NAMESPACE  RESOURCE                ASKED FOR  HOLDS  WAITS FOR",
-        "default    nvidia.com/mig-2g.20gb  6          3      3",
-        "default    nvidia.com/mig-3g.30gb  1          1      0",
-        "ml         nvidia.com/gpu          4          4      0",
-        "ml         nvidia.com/mig-1g.10gb  1          0      1",
+        "NAMESPACE  RESOURCE  ASKED FOR  HOLDS  WAITS FOR",
+        "default    2g.20gb   6          3      3",
+        "default    3g.30gb   1          1      0",
+        "ml         gpu       4          4      0",
+        "ml         1g.10gb   1          0      1",
     ]
     _, out, _ = command("capacity", "--from", "-", "--by=namespace", "-n", "ml", "-o", "csv", stdin=given)
     assert out.splitlines() == [
@@ -568,14 +574,14 @@ def _with_dra():
 
 
 DRA = """\
-NODE    PRODUCT  RESOURCE                FROM    ALLOCATABLE  ALLOCATED  AVAILABLE
-dra     -        nvidia.com/mig-1g.10gb  DRA     1            1          0
-dra     -        nvidia.com/mig-2g.20gb  DRA     2            1          1
-plugin  -        nvidia.com/mig-2g.20gb  plugin  4            0          4
+NODE    RESOURCE  FROM    ALLOCATABLE  ALLOCATED  AVAILABLE
+dra     1g.10gb   DRA     1            1          0
+dra     2g.20gb   DRA     2            1          1
+plugin  2g.20gb   plugin  4            0          4
 
-TOTAL  RESOURCE                FROM        ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR
-all    nvidia.com/mig-1g.10gb  DRA         1            1          0          0
-all    nvidia.com/mig-2g.20gb  plugin,DRA  6            1          5          0
+TOTAL  RESOURCE  FROM        ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR
+all    1g.10gb   DRA         1            1          0          0
+all    2g.20gb   plugin,DRA  6            1          5          0
 """
 
 

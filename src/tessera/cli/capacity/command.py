@@ -80,7 +80,7 @@ class Picture:
 
     def show(self, report: Report, error: str) -> None:
         """One screen full: how things are now, and below it why that may not be so."""
-        nodes, *others = tables(report, wide=self._wide)
+        nodes, *others = tables(report, wide=self._wide, totals=self._headers)
         lines = draw([*others, nodes], self._style, headers=self._headers) or ["nothing to see yet"]
         below = ["", self._style.bad(error)] if error else []
         height = shutil.get_terminal_size().lines - 1 - len(below)
@@ -135,7 +135,7 @@ class ChangedLines(Lines):
 
     def changes(self, report: Report) -> list[str]:
         lines: list[str] = []
-        for one in tables(report, wide=self._wide):
+        for one in tables(report, wide=self._wide, totals=self._headers):
             known = self._known.get(one.heading)
             rows = {row[: one.keys]: row for row in one.rows}
             if known is None and not rows:
@@ -202,7 +202,7 @@ _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own 
 @option("-w, --watch", "Keep running, and show what changes.", group="Output")
 @option(
     "--sort-by FIELD",
-    f"Order nodes and pods by one of {', '.join(FIELDS)}; the largest amounts come first.",
+    f"Order nodes and pods by one of {', '.join(FIELDS)}; the largest amounts come first.  [default: name]",
     type=click.Choice(list(FIELDS)),
     group="Output",
 )
@@ -231,8 +231,8 @@ def command(
 
     The command counts as the scheduler does: init containers, sidecars, overhead, pod-level requests. Pods that have ended hold
     nothing, pods being deleted hold what they have until they are gone. Where DRA serves devices, a column says what comes from it
-    and what from device plugins; DRA's devices are allocated while claims hold them. `-o wide` adds the state of nodes, and how many more
-    MIG devices their cards could hold. `-o name` prints the nodes' names, with --pods those of the pods.
+    and what from device plugins; DRA's devices are allocated while claims hold them. `-o wide` adds products, the state of nodes, and how many
+    more MIG devices their cards could hold. --no-headers leaves out the totals, too. `-o name` prints the nodes' names, with --pods those of the pods.
 
     \b
     tessera capacity
@@ -281,7 +281,7 @@ def command(
 
     def report() -> Report:
         found = report_of(inventory, shown, with_pods=pods, with_rooms=rooms, with_namespaces=by_namespace)
-        return in_order_of(sort_by, found) if sort_by else found
+        return in_order_of(sort_by, found)
 
     if watch:
         cluster.run(lambda client: show_changes(client, inventory, report, output, headers=not no_headers))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tessera.cli.common.output import Style, headed
 from tessera.core.devices.capacity import NodeUse, PodUse, Usage, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
+from tessera.core.kubernetes.resources import short
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.planning.fragmentation import Room
 from tessera.inventory.report import Report, Share, amount, pod_state, state_of
@@ -47,7 +48,7 @@ def drawn(report: Report, form: str, style: Style, *, headers: bool) -> list[str
             if pods is None
             else [f"pod/{use.name}" for use in pods]
         )
-    return draw(tables(report, wide=form == "wide"), style, headers=headers)
+    return draw(tables(report, wide=form == "wide", totals=headers), style, headers=headers)
 
 
 def draw(some: Sequence[Table], style: Style, *, headers: bool) -> list[str]:
@@ -59,15 +60,20 @@ def draw(some: Sequence[Table], style: Style, *, headers: bool) -> list[str]:
     return lines
 
 
-def tables(report: Report, *, wide: bool) -> list[Table]:
-    """Nodes, their sum, pods if they are asked for, room for more if there are layouts; some may be empty."""
+def tables(report: Report, *, wide: bool, totals: bool = True) -> list[Table]:
+    """Nodes, their sum, pods if they are asked for, room for more if there are layouts; some may be empty.
+
+    Short names of resources and no products keep the usual tables within 80 columns.
+    """
+    called = str if wide else short
+    total = [_total_table(report, called)] if totals else []
     if report.namespaces is not None:
         heading: Row = ("NAMESPACE", "RESOURCE", "ASKED FOR", "HOLDS", "WAITS FOR")
-        return [Table(heading, list(_namespace_rows(report.namespaces, amount)), 2), _total_table(report)]
-    found = [_node_table(report, wide=wide), _total_table(report)]
+        return [Table(heading, list(_namespace_rows(report.namespaces, amount, called)), 2), *total]
+    found = [_node_table(report, called, wide=wide), *total]
     if report.pods is not None:
         heading = ("NAMESPACE", "POD", "NODE", "RESOURCE", "AMOUNT", "STATE")
-        found.append(Table(heading, list(_pod_rows(report.pods, amount, "-")), 4))
+        found.append(Table(heading, list(_pod_rows(report.pods, amount, "-", called)), 4))
     if wide and report.rooms:
         rows = [
             (str(profile), *(_values(room, _ROOM, str) if room else [_NOT_KNOWN] * len(_ROOM)))
@@ -77,17 +83,19 @@ def tables(report: Report, *, wide: bool) -> list[Table]:
     return found
 
 
-def _node_table(report: Report, *, wide: bool) -> Table:
+def _node_table(report: Report, called: Callable[[str], str], *, wide: bool) -> Table:
     rows = []
     for one in report.nodes:
         last = (state_of(one.node), one.node.labels.get(CONFIG_STATE, "-"), _layout_from(report, one))
         for resource, usage in one.resources.items():
             if usage or wide:
-                first = (one.node.name, one.product or "-", resource, *_from(report, one.source(resource)))
+                product = (one.product or "-",) if wide else ()
+                source = _from(report, one.source(resource))
+                first: Row = (one.node.name, *product, called(resource), *source)
                 more = (_percent(usage), *last) if wide else ()
                 rows.append((*first, *_values(usage, _USAGE, amount), *more))
     more = ("USED", "STATE", "LAYOUT", "LAYOUT FROM") if wide else ()
-    first = ("NODE", "PRODUCT", "RESOURCE", *_from(report, "FROM"))
+    first = ("NODE", *(("PRODUCT",) if wide else ()), "RESOURCE", *_from(report, "FROM"))
     return Table((*first, "ALLOCATABLE", "ALLOCATED", "AVAILABLE", *more), rows, len(first))
 
 
@@ -97,7 +105,7 @@ def _layout_from(report: Report, one: NodeUse) -> str:
     return "-" if known is None else str(known.source) if isinstance(known, KnownLayout) else _NOT_KNOWN
 
 
-def _total_table(report: Report) -> Table:
+def _total_table(report: Report, called: Callable[[str], str]) -> Table:
     rows: list[Row] = []
     source: Row
     products = report.products.items() if len(report.products) > 1 else ()
@@ -105,12 +113,12 @@ def _total_table(report: Report) -> Table:
         for resource, usage in usages.items():
             if usage:
                 source = ("",) if report.with_dra else ()
-                rows.append((product or "-", resource, *source, *_values(usage, _USAGE, amount), ""))
+                rows.append((product or "-", called(resource), *source, *_values(usage, _USAGE, amount), ""))
     for resource in in_order({**report.total, **report.asked}):
         usage, asked = report.total.get(resource, Usage()), report.asked.get(resource, ZERO)
         if usage or asked:
             source = _from(report, report.sources.get(resource, ""))
-            rows.append(("all", resource, *source, *_values(usage, _USAGE, amount), amount(asked)))
+            rows.append(("all", called(resource), *source, *_values(usage, _USAGE, amount), amount(asked)))
     first = ("TOTAL", "RESOURCE", *_from(report, "FROM"))
     return Table((*first, "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, len(first))
 
@@ -131,17 +139,24 @@ def _values(one: Usage | Share | Room, names: Row, text: Callable[[Any], str]) -
 
 
 def _namespace_rows(
-    namespaces: Mapping[str, Mapping[str, Share]], text: Callable[[Quantity], str]
+    namespaces: Mapping[str, Mapping[str, Share]],
+    text: Callable[[Quantity], str],
+    called: Callable[[str], str] = str,
 ) -> Iterator[Row]:
     for namespace, shares in namespaces.items():
         for resource, share in shares.items():
-            yield (namespace, resource, *_values(share, _SHARE, text))
+            yield (namespace, called(resource), *_values(share, _SHARE, text))
 
 
-def _pod_rows(uses: Sequence[PodUse], text: Callable[[Quantity], str], no_node: str) -> Iterator[Row]:
+def _pod_rows(
+    uses: Sequence[PodUse],
+    text: Callable[[Quantity], str],
+    no_node: str,
+    called: Callable[[str], str] = str,
+) -> Iterator[Row]:
     for use in uses:
         for resource, one in in_order(use.amounts).items():
-            yield (use.namespace, use.name, use.node or no_node, resource, text(one), pod_state(use))
+            yield (use.namespace, use.name, use.node or no_node, called(resource), text(one), pod_state(use))
 
 
 def _csv_lines(report: Report, *, headers: bool) -> list[str]:
@@ -279,8 +294,13 @@ FIELDS: Final = tuple(dict.fromkeys([*_NODES, *_PODS]))
 AMOUNTS: Final = (*_USAGE, "amount")  # of all resources that are shown together
 
 
-def in_order_of(field: str, report: Report) -> Report:
-    """The same report; nodes and pods that have this field are in its order, as they were among equals."""
+def in_order_of(field: str | None, report: Report) -> Report:
+    """The same report; nodes and pods that have this field are in its order, as they were among equals.
+
+    Without a field nodes are sorted by name, and pods by namespace and name, as with kubectl.
+    """
+    if field is None:
+        return in_order_of("namespace", in_order_of("name", report))
     if field in _NODES:
         report = replace(report, nodes=sorted(report.nodes, key=_NODES[field]))
     if field in _PODS and report.pods is not None:
