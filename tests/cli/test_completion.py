@@ -166,6 +166,7 @@ def test_names_that_are_known(answers, words, offered):
     [
         (("capacity", "sim"), ["sim-0", "sim-1"]),
         (("mig", "show", "--cluster", "v"), ["v100"]),
+        (("mig", "show", "v"), ["v100"]),
         (("mig", "apply", "1g.10gb=1", "sim-0", "p"), ["plain"]),
         (("capacity", "--pods", "-n", "m"), ["ml"]),
         (("certs", "show", "--tessera-namespace", "d"), ["default"]),

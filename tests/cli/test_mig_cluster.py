@@ -79,7 +79,10 @@ def test_validate(busy):
         (["validate", "--cluster", "plain"], "tessera: node plain: no annotation run.ai/mig.config\n"),
         (["show", "--cluster", "-l", "a=b"], "tessera: no node of the cluster has the label nvidia.com/gpu.product\n"),
         (["convert", "--cluster", "--to", "counts"], "tessera: 2 layouts (node gpu-0, node gpu-1); convert takes one at a time: name one node\n"),
-        (["validate", "gpu-1"], "tessera mig validate: use -l, --kubeconfig, --context and --as only with --cluster (see tessera mig validate --help)\n"),
+        (["validate", "3g.71gb=1"], "tessera mig validate: use -l, --kubeconfig, --context and --as only with nodes or --cluster (see tessera mig validate --help)\n"),
+        (["validate", "gpu-7"], "tessera: the cluster has no node gpu-7\n"),
+        (["show", "gpu-1", "3g.71gb=1"], "tessera mig show: gpu-1 is not a file; name either nodes, or files and counts (see tessera mig show --help)\n"),
+        (["show", "nosuch.yaml"], "tessera mig show: use -l, --kubeconfig, --context and --as only with nodes or --cluster (see tessera mig show --help)\n"),
         (["plan", "1g.10gb=1", "-l", "a=b"], "tessera mig plan: use -l, --kubeconfig, --context and --as only with --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
@@ -92,6 +95,21 @@ def test_validate(busy):
 def test_bad_input(busy, args, err):
     """What cannot be is one sentence."""
     assert busy(*args) == (2, "", err)
+
+
+@pytest.mark.parametrize("words", [("show",), ("validate",), ("convert", "--to", "counts")])
+def test_a_node_is_named_as_for_capacity(busy, words):
+    """The name of a node asks the cluster, with --cluster and without it; so does a selector."""
+    expected = busy(*words, "--cluster", "gpu-1")
+    assert expected[0] == 0
+    assert busy(*words, "gpu-1") == expected
+    assert busy("show", "-l", "a=b")[2] == busy("show", "--cluster", "-l", "a=b")[2]
+
+
+def test_a_file_goes_before_a_node_of_its_name(command):
+    """What a file holds is read, although a node could have the file's name."""
+    (command.folder / "gpu-1").write_text("2g.20gb=2")
+    assert command("mig", "convert", "gpu-1", "--to", "counts") == (0, "2g.20gb=2\n", "")
 
 
 def test_devices_in_use_are_drawn(busy):

@@ -73,8 +73,11 @@ def counts_or_files(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 def layouts(ctx: click.Context, param: click.Parameter, incomplete: str) -> _Items:
-    """Complete where a layout comes from: with --cluster its nodes, else counts or files."""
-    return (nodes if ctx.params.get("in_cluster") else counts_or_files)(ctx, param, incomplete)
+    """Complete where a layout comes from: nodes, and without --cluster also counts or files."""
+    if ctx.params.get("in_cluster"):
+        return nodes(ctx, param, incomplete)
+    named = nodes(ctx, param, incomplete) if incomplete and "/" not in incomplete else []
+    return named or counts_or_files(ctx, param, incomplete)
 
 
 def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:

@@ -60,13 +60,14 @@ def validate(given: LayoutOptions, mig_config: str | None, output: Output) -> Ex
     """Check that layouts fit their cards, and say why they do not.
 
     Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
-    `kubectl get nodes -o json` prints them, with their product and number of cards. With --cluster the command
-    reads the nodes, and arguments are their names.
+    `kubectl get nodes -o json` prints them, with their product and number of cards. An argument that is the
+    name of a node asks the cluster, as --cluster does for all nodes.
 
     \b
     tessera mig validate layout.yaml --product H200 --cards 4
     tessera mig validate 3g.71gb=2,1g.18gb=1 --product H200
     kubectl get nodes -o json | tessera mig validate
+    tessera mig validate gpu-1
     tessera mig validate --cluster
     tessera mig validate mig-parted.yaml --mig-config all-balanced --product A100-40GB
 
@@ -135,7 +136,7 @@ def convert(
     tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4
     tessera mig convert annotation.yaml --to mig-parted --name two-and-one
     tessera mig convert mig-parted.yaml --mig-config all-balanced --to runai --product H200 --cards 8
-    tessera mig convert --cluster gpu-1 --to counts
+    tessera mig convert gpu-1 --to counts
     """  # fmt: skip
     sources = read_sources(given, Reading(every=True, mig_manager=mig_manager))
     if len(sources) != 1:
@@ -174,7 +175,7 @@ def _several(sources: Sequence[Source | Unreadable], given: LayoutOptions) -> st
 def show(given: LayoutOptions, mig_config: str | None, mig_manager: MigManagerConfig | None) -> ExitCode:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
-    Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it shows which devices
+    Takes what `tessera mig validate` takes. If it also gets pods (of the cluster, or among the objects of a file) it shows which devices
     are in use: as the kubelets report it, with DRA as claims report it, else on as few cards as possible. Cards that are cut on demand
     show what claims hold now. Colour only on a terminal, and not where NO_COLOR is set; a terminal that is too narrow for tiles (or
     where COLUMNS says so) gets a list.
@@ -185,7 +186,7 @@ def show(given: LayoutOptions, mig_config: str | None, mig_manager: MigManagerCo
 
     \b
     tessera mig show 4g.71gb=1,3g.71gb=1 --product H200
-    tessera mig show --cluster gpu-1
+    tessera mig show gpu-1
     kubectl get nodes,pods -A -o json | tessera mig show
     kubectl get nodes -o json | tessera mig show --mig-parted config.yaml
     """

@@ -27,6 +27,7 @@ from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.kube.object_files import called, objects_in_documents, read_text_file
+from tessera.kube.rest.paths import is_name
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, write_counts
@@ -46,10 +47,24 @@ class LayoutOptions:
     selector: str
     cluster: ClusterChoice
 
-    def __post_init__(self) -> None:
-        """Options of a cluster need `--cluster`."""
-        if not self.in_cluster and (self.selector or self.cluster != NO_CLUSTER):
-            raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
+    @classmethod
+    def read(
+        cls,
+        names: tuple[str, ...],
+        product: Product | None,
+        cards: int | None,
+        in_cluster: bool,  # as the option has it
+        selector: str,
+        cluster: ClusterChoice,
+    ) -> "LayoutOptions":
+        """Tell nodes from files: `--cluster`, a selector, or a name that no file has asks the cluster."""
+        nodes = [name for name in names if _is_node_name(name)]
+        if nodes and len(nodes) < len(names) and not in_cluster:
+            raise click.UsageError(f"{nodes[0]} is not a file; name either nodes, or files and counts")
+        in_cluster = in_cluster or bool(nodes or (selector and not names))
+        if not in_cluster and (selector or cluster != NO_CLUSTER):
+            raise click.UsageError("use -l, --kubeconfig, --context and --as only with nodes or --cluster")
+        return cls(names, product, cards, in_cluster, selector, cluster)
 
 
 def mig_config_option(text: str) -> Callable[[F], F]:
@@ -76,18 +91,18 @@ def cards_option(text: str, **settings: Any) -> Callable[[F], F]:
 # the arguments and options of every command that reads layouts; beside `given` the command gets `mig_config`
 source_options: Final = gathered(
     "given",
-    LayoutOptions,
+    LayoutOptions.read,
     click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.layouts),
     mig_config_option("The configuration to use, if there are several."),
     product_option("The cards' product, such as H200, A100-80GB or A30.", group="Layout"),
     cards_option("How many cards the node has.", show_default="as many as the layout names", group="Layout"),
     option(
         "--cluster",
-        "Take the layouts of a cluster's nodes: the named ones, or all.",
+        "Take the layouts of a cluster's nodes. Without it, only of those that are named.",
         "in_cluster",
         group="Nodes",
     ),
-    selector_option("With --cluster: only nodes with such labels.", group="Nodes"),
+    selector_option("Take the layouts of a cluster's nodes with such labels.", group="Nodes"),
     cluster_options,
 )
 
@@ -107,7 +122,7 @@ def read_sources(given: LayoutOptions, reading: Reading = Reading()) -> list[Sou
         return _of_cluster(given, reading)
     if not given.names and sys.stdin.isatty():
         raise click.UsageError(
-            "give a file, counts such as 2g.20gb=2,3g.40gb=1, - for standard input, or --cluster"
+            "give a node, a file, counts such as 2g.20gb=2,3g.40gb=1, - for standard input, or --cluster"
         )
     if given.names.count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")
@@ -122,6 +137,13 @@ def read_text(argument: str) -> tuple[str, str]:
         return called(argument), read_text_file(argument)
     except InvalidInput as error:
         raise InvalidInput(f"{error}{_meant_as_counts(argument)}") from error
+
+
+def _is_node_name(argument: str) -> bool:
+    """Whether an argument can only be a node: it has a node's name, and is neither a file nor counts nor meant as one."""
+    if not is_name(argument) or argument.endswith((".yaml", ".yml", ".json")) or looks_like_counts(argument):
+        return False
+    return not os.path.exists(argument) and not _meant_as_counts(argument)  # noqa: PTH110 # as in `read_text`
 
 
 def _meant_as_counts(argument: str) -> str:
