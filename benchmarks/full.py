@@ -23,7 +23,7 @@ from benchmarks.stage import Stage
 from tessera.core.admission.view.free import RESERVED
 from tessera.core.admission.view.offers import Offers
 from tessera.core.admission.view.pods import BoundPod, ViewedPod, gpus_of
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.resources import is_any_gpu
 from tessera.kube.view.live import read_node
 from tessera.protocol.admission.viewed_pod import read_viewed_pod
 from tessera.protocol.configuration import webhook as config

@@ -13,6 +13,7 @@ from tessera.cli.common import completing
 from tessera.cli.common.help import Command
 from tessera.cli.common.options import ClusterChoice, cluster_options, option, policy_options
 from tessera.cli.common.output import Output, Style, block, format_age, headed, output_option, table
+from tessera.core.resources import short
 from tessera.core.text import counts_in_words, first_of, number_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.evidence import Evidence
@@ -21,8 +22,10 @@ from tessera.diagnosis.layouts.gather import LayoutEvidence, gather_layout
 from tessera.diagnosis.layouts.layout_diagnosis import LayoutDiagnosis, diagnose_layout
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import card_words, decided, decided_why, result_of, worth
-from tessera.diagnosis.nodes import counted
-from tessera.diagnosis.reading import MIG_LAYOUT, parse_target
+from tessera.diagnosis.node_state.answer import NodeDiagnosis, diagnose_node
+from tessera.diagnosis.nodes import Lack, counted
+from tessera.diagnosis.reading import MIG_LAYOUT, NODE, parse_target
+from tessera.diagnosis.remedies import Holder
 from tessera.diagnosis.remedy import Remedy
 from tessera.diagnosis.waiting import Cause
 from tessera.kube.rest.client import Client
@@ -32,9 +35,11 @@ from tessera.protocol.mig.miglayout import AutopilotStatus, HistoryRow, Namespac
 from tessera.solver import highs
 
 _MOST_ROWS: Final = 12  # of groups of nodes, of holders, of rollouts; beyond that a person reads the answer
+
 _MOST_NAMES: Final = 3
 _LACK_MARKS: Final = {"room": "✓", "missing": "-"}
 _STATE_MARKS: Final = {"Failed": "✗", "Invalid": "✗"}
+_SAID_BY_NUMBERS: Final = (Lack.NOTHING, Lack.TAKEN)  # what a node's devices lack
 _DEMAND: Final = ("devices", "waiting", "fell back", "rejected", "in use", "idle", "forecast")
 
 
@@ -67,10 +72,13 @@ def command(
     in --webhook-namespace. In mode Auto: what is wanted, what would be cut and why, what gets no room, what was decided. The last lines say
     what to do next.
 
+    For a node (node/NAME): whether it takes pods, which devices it offers, who holds them, who cuts its cards, and what is wrong.
+
     \b
     tessera why train-0 -n team
     tessera why deploy/web
     tessera why miglayout/inference
+    tessera why node/gpu-1
     kubectl tessera why job/night -o json
     """  # fmt: skip
     kind, name = parse_target(target)
@@ -82,12 +90,18 @@ def command(
         show_layout(cluster.run(gathered), output)
         return
 
+    if kind == NODE:
+        seen = cluster.run(lambda client: Gatherer(client, "", decides_by=decides_by).gather_node(name))
+        node = diagnose_node(seen, name)
+        output.show(lambda: _node_document(node, seen), lambda style: _node_text(node, seen, style))
+        return
+
     async def ask(client: Client) -> tuple[Diagnosis, Evidence]:
         where = namespace or client.cluster.namespace
         return await _diagnose(Gatherer(client, where, decides_by=decides_by), kind, name)
 
-    found, seen = cluster.run(ask)
-    output.show(lambda: _document(found, seen), lambda style: _text(found, seen, style))
+    found, evidence = cluster.run(ask)
+    output.show(lambda: _document(found, evidence), lambda style: _text(found, evidence, style))
 
 
 def _remedy_lines(remedies: Iterable[Remedy], style: Style, between: str = "or: ") -> list[str]:
@@ -100,6 +114,12 @@ def _remedy_lines(remedies: Iterable[Remedy], style: Style, between: str = "or: 
 
 def _remedy_documents(remedies: Iterable[Remedy]) -> list[dict[str, Any]]:
     return [{"kind": one.kind, "text": one.text, "commands": one.commands} for one in remedies]
+
+
+def _holder_documents(holders: Iterable[Holder]) -> list[dict[str, Any]]:
+    return [
+        {"pod": one.pod, "node": one.node, "holds": one.holds, "since": _time(one.since)} for one in holders
+    ]
 
 
 def _first_rows(rows: Sequence[tuple[str, ...]], noun: str, of: str, style: Style) -> list[str]:
@@ -137,10 +157,7 @@ def _document(found: Diagnosis, seen: Evidence) -> dict[str, Any]:
         "scheduler": found.scheduler,
         "patience": found.patience,
         "nodes": found.nodes,
-        "holders": [
-            {"pod": one.pod, "node": one.node, "holds": one.holds, "since": _time(one.since)}
-            for one in found.holders
-        ],
+        "holders": _holder_documents(found.holders),
         "remedies": _remedy_documents(found.remedies),
         "unseen": found.unseen,
         "configuration": seen.decided_with,
@@ -302,3 +319,47 @@ def _demand(one: AutopilotStatus, style: Style) -> list[str]:
         for row in one.demand
     ]  # fmt: skip
     return headed([_DEMAND, *rows], style) if rows else []
+
+
+def _node_document(found: NodeDiagnosis, seen: Evidence) -> dict[str, Any]:
+    return {
+        "object": f"node {found.name}",
+        "cause": found.cause,
+        "answer": found.answer,
+        "state": found.state,
+        "layout": found.layout,
+        "keptBy": found.keeper,
+        "devices": [
+            {"resource": one.resource, "offered": one.offered, "inUse": one.in_use, "reason": one.reason}
+            for one in found.devices
+        ],
+        "rollout": found.rollout,
+        "holders": _holder_documents(found.holders),
+        "remedies": _remedy_documents(found.remedies),
+        "unseen": seen.unseen,
+    }
+
+
+def _node_text(found: NodeDiagnosis, seen: Evidence, style: Style) -> list[str]:
+    devices = [
+        (
+            short(one.resource),
+            f"{one.in_use} of {one.offered} in use",
+            "" if one.lack in _SAID_BY_NUMBERS else style.note(one.reason),
+        )
+        for one in found.devices
+    ]
+    holders = [
+        (one.pod, counted(one.holds), "ending" if one.ending else format_age(seen.now, one.since))
+        for one in found.holders
+    ]
+    return [
+        style.bold(found.answer),
+        *block("state", [found.state]),
+        *block("layout", [found.layout] if found.layout else []),
+        *block("kept by", [f"MigLayout {found.keeper}"] if found.keeper else []),
+        *block("devices", table(devices) if devices else []),
+        *block("held by", _first_rows(holders, "more pod", "", style)),
+        *_unseen_block(seen.unseen, style),
+        *block("next", _remedy_lines(found.remedies, style)),
+    ]

@@ -13,6 +13,7 @@ from tessera.core.admission.policy import FallbackPolicy, Policy, is_bridge_on, 
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION as DRA_VERSION
+from tessera.core.errors import TesseraError
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.requests.asking import alternatives_of
 from tessera.diagnosis.devices import SeenClaim, SeenDevices, devices_for, seen_claim
@@ -36,6 +37,7 @@ from tessera.kube.view.policy import PolicySource
 from tessera.kube.watch.table import (
     DEVICE_CLASSES,
     NAMESPACES,
+    NODES,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
@@ -295,6 +297,19 @@ class Gatherer:
             unseen[CONFIGURATION] = used.missing
         evidence = replace(evidence, unseen=unseen, decided_with=str(used), history=history)
         return evidence, Target(pod, workload)
+
+    async def gather_node(self, name: str) -> Evidence:
+        """Read the nodes and what pods hold there; `NoSuchObject` where there is no such node."""
+        reader = self._reader
+        inventory, _ = await _gather_cluster(reader, FallbackPolicy(), lambda *_: False)
+        if name not in inventory.capacity:
+            if NODES.name in reader.unseen:
+                raise TesseraError(f"node {name} may not be read: {reader.unseen[NODES.name]}")
+            raise NoSuchObject(f"the cluster has no node {name}")
+        await _gather_dra(reader, inventory)
+        plugins = {one.spec.node_name: one.ready for one in await read_plugins(reader)}
+        unseen = {**reader.unseen, **reader.left_out()}
+        return Evidence(now=self._clock.wall(), inventory=inventory, plugins=plugins or None, unseen=unseen)
 
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, SeenPod | None]:
         """A workload, and the one of its pods that there is most to say about."""

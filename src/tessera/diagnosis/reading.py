@@ -28,7 +28,12 @@ from tessera.protocol.mig.miglayout import API_VERSION, KIND, PLURAL
 POD: Final = "pod"
 MIG_LAYOUT: Final = KIND.lower()
 MIG_LAYOUT_SHORT: Final = "mig"  # in the chart, for `kubectl get mig`
-_CALLED: Final = {**CALLED, **dict.fromkeys((MIG_LAYOUT, PLURAL, MIG_LAYOUT_SHORT), MIG_LAYOUT)}
+NODE: Final = "node"
+_CALLED: Final = {
+    **CALLED,
+    **dict.fromkeys(("node", "nodes", "no"), NODE),
+    **dict.fromkeys((MIG_LAYOUT, PLURAL, MIG_LAYOUT_SHORT), MIG_LAYOUT),
+}
 KINDS: Final = tuple(sorted(_CALLED))  # for completion
 
 
@@ -42,7 +47,7 @@ def parse_target(text: str) -> tuple[str, str]:
     known = _known(kind) if slash else POD
     if known is None:
         kinds = ", ".join(one.short[0] if one.short else kind for kind, one in POD_KINDS.items())
-        raise InvalidInput(f"unknown kind {quoted(kind)}; use {kinds} or {MIG_LAYOUT}")
+        raise InvalidInput(f"unknown kind {quoted(kind)}; use {kinds}, {NODE} or {MIG_LAYOUT}")
     if not name:
         raise InvalidInput(f"{quoted(text)}: the name is empty; write {kind}/NAME")
     return known, name
@@ -57,6 +62,8 @@ def objects_of(kind: str, namespace: str) -> str:
     known = _known(kind) or ""
     if known == MIG_LAYOUT:
         return path_of(API_VERSION, PLURAL)
+    if known == NODE:
+        return path_of("v1", "nodes")
     return collection(known, namespace)
 
 

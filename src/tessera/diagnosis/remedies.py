@@ -151,7 +151,7 @@ def _steps(
             case _:
                 gpus = seen.inventory.gpus.get(name)
                 steps.append(
-                    _repair(one, short_of, count, by_operator=gpus is not None and gpus.by_mig_manager)
+                    repair(one, short_of, count, by_operator=gpus is not None and gpus.by_mig_manager)
                 )
     ending = _fewest(holders, missing)
     if ending is None:
@@ -172,16 +172,16 @@ def _opened(seen: Evidence, one: ObservedNode, reason: str) -> Remedy:
         command = f"kubectl {'uncordon' if cordoned else 'describe node'} {name}"
         return Remedy("change", f"the pod may go to node {name}: {reason}", (command,), changes)
     owner = rollout.owner
-    commands = (_asks_about(owner.name),) if owner.uid and is_name(owner.name) else ()
+    commands = (asks_about(owner.name),) if owner.uid and is_name(owner.name) else ()
     text = f"the pod may go to node {name} when its rollout ends ({cut(str(owner))}): {reason}"
     return Remedy("wait", text, commands, changes)
 
 
-def _asks_about(mig_layout: str) -> str:
+def asks_about(mig_layout: str) -> str:
     return f"tessera why miglayout/{mig_layout}"
 
 
-def _repair(one: ObservedNode, short_of: Shortage, count: int, *, by_operator: bool) -> Remedy:
+def repair(one: ObservedNode, short_of: Shortage, count: int, *, by_operator: bool) -> Remedy:
     """What must be repaired on a node that would offer enough then; `by_operator`: NVIDIA's GPU operator looks after it."""
     name, resource = one.node.name, short_of.resource
     manager = f"kubectl get pods -A -l app=nvidia-mig-manager --field-selector spec.nodeName={name}"
@@ -312,7 +312,7 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
 def _by(seen: Evidence, node: str, command: str) -> tuple[str, str]:
     """Who re-cuts a node, in words where that is a MigLayout, and what to type: `mig apply` refuses what a MigLayout keeps."""
     keeper = seen.inventory.keeper(node)
-    return (f"; MigLayout {keeper} keeps its layout", _asks_about(keeper)) if keeper else ("", command)
+    return (f"; MigLayout {keeper} keeps its layout", asks_about(keeper)) if keeper else ("", command)
 
 
 def _known_from(seen: Evidence, place: NodeCards) -> str:

@@ -14,9 +14,9 @@ from typing import Any, Final
 from tessera.cli.common.output import Style, headed
 from tessera.core.devices.capacity import NodeUse, PodUse, Usage, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import short
 from tessera.core.mig.known import KnownLayout, UnknownLayout
 from tessera.core.planning.fragmentation import Room
+from tessera.core.resources import short
 from tessera.inventory.report import Report, Share, amount, pod_state, state_of
 from tessera.protocol.mig.documents import CONFIG_STATE
 

@@ -27,7 +27,7 @@ from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.kube.object_files import called, objects_in_documents, read_text_file
-from tessera.kube.rest.paths import is_name
+from tessera.kube.rest.client import is_name
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, write_counts
