@@ -261,7 +261,7 @@ def test_explain(tessera):
         == """\
 Pod default/infer
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
-  nodes       2 of 4 count for this pod, GPUs are on 3
+  nodes       2 of 4 nodes usable, 3 with GPUs
               ✓ small-1  1g.10gb ×28
               ✓ v100-1   gpu ×8
               ✗ other    2g.20gb ×3  taint team=b:NoSchedule is not tolerated
@@ -304,7 +304,7 @@ decided with default values: ConfigMap gpu-webhook/gpu-webhook is not among the 
   rules       fallback.downgrades: false
               the pod's fallback-policy is `smaller`
               at least 15Gi (fallback.minMemory)
-  nodes       3 of 3 count for this pod, GPUs are on 3
+  nodes       3 of 3 nodes usable, 3 with GPUs
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
@@ -319,7 +319,7 @@ decided with default values: ConfigMap gpu-webhook/gpu-webhook is not among the 
             """\
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
   rules       the pod's fallback-policy is `never`
-  nodes       3 of 3 count for this pod, GPUs are on 3
+  nodes       3 of 3 nodes usable, 3 with GPUs
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
@@ -334,7 +334,7 @@ decided with default values: ConfigMap gpu-webhook/gpu-webhook is not among the 
             """\
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
   rules       no fallback (fallback.enabled: false)
-  nodes       3 of 3 count for this pod, GPUs are on 3
+  nodes       3 of 3 nodes usable, 3 with GPUs
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   decision    admitted as it is: fallback is disabled
@@ -349,7 +349,7 @@ decided with default values: ConfigMap gpu-webhook/gpu-webhook is not among the 
               2g.20gb becomes gpu, 1g.10gb (fallback.chains)
               7g.80gb can come (fallback.autoscaled)
               the webhook admits unmatched pods (fallback.unmatched: admit)
-  nodes       3 of 3 count for this pod, GPUs are on 3
+  nodes       3 of 3 nodes usable, 3 with GPUs
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
@@ -481,7 +481,7 @@ def test_whether_the_controller_is_at_work(tessera, lease, claims, told):
     [
         ("a: [", "tessera: bad.yaml: line 2, column 1: did not find expected node content\n"),
         ("- 1", "tessera: bad.yaml: expected a Kubernetes object, got a list\n"),
-        ("just text", "tessera: bad.yaml: expected a Kubernetes object, got a text\n"),
+        ("just text", "tessera: bad.yaml: expected a Kubernetes object, got a string\n"),
         ("metadata: {name: x}", "tessera: bad.yaml: kind: missing; expected a Kubernetes object\n"),
         ("kind: Pod\nspec: 5", "tessera: bad.yaml: Pod (no name): spec: expected object | null, got int\n"),
         ("kind: Pod\nmetadata: 5", "tessera: bad.yaml: Pod: metadata: expected an object\n"),
@@ -808,7 +808,7 @@ def test_by_what_is_free(tessera):
 Pod default/infer
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
   rules       what is free now decides (fallback.when: full)
-  nodes       1 of 1 count for this pod, GPUs are on 1
+  nodes       1 of 1 nodes usable, 1 with GPUs
               ✓ n  1g.10gb ×2, 2g.20gb ×1  free now: 1g.10gb ×2, 2g.20gb ×0
   candidates  2g.20gb  as asked     offered, up to 1 a node; none free now
               1g.10gb  smaller      offered, up to 2 a node; up to 2 free on a node now  ← chosen

@@ -1,6 +1,8 @@
 """One option has one meaning, in all commands."""
 
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import click
 import pytest
@@ -9,6 +11,7 @@ from tessera.cli.app import run, tessera
 from tessera.cli.common.options import Duration
 from tests.cli.test_exit_codes import TREE
 
+ROOT = Path(__file__).parents[2]
 # options whose values differ: a product may be given with a number of cards, and the webhook follows single files
 SEVERAL_FORMS = {"--product": {"NAME", "NAME[=N]"}, "--from": {"FILE", "DIR|FILE"}}
 TYPES = {
@@ -127,3 +130,38 @@ def test_no_time_at_all():
     assert Duration(may_be_zero=True).convert("0s", None, None) == 0
     with pytest.raises(click.BadParameter):
         Duration(may_be_zero=True).convert("0", None, None)
+
+
+# of every command, and of the root
+OTHERS = {"--help", "--version"}
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_help_names_options_that_exist(name):
+    """Every option in the text of a command's help is an option of some command, and examples have a heading."""
+    command = TREE[name]
+    texts = [command.help or "", *(str(getattr(one, "help", "")) for one in command.params)]
+    named = {word for text in texts for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    assert named <= {*options(), *OTHERS}, named - options().keys()
+    assert ("    tessera " in (command.help or "")) <= ("Examples:" in (command.help or ""))
+
+
+def test_pages_name_options_that_exist():
+    """Every command line of `tessera` in the pages has options that the commands have."""
+    for page in (*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")):
+        lines = re.findall(r"(?<![\w/.-])tessera (?:[a-z-]+ )+[^`\n|;#]*", page.read_text())
+        for line in lines:
+            before = line.partition(" -- ")[0]
+            named = set(re.findall(r"(?<=\s)--[a-z][a-z-]+", before))
+            assert named <= {*options(), *OTHERS}, (page.name, line, named - options().keys())
+
+
+def test_the_chart_passes_options_that_exist():
+    """Every argument of a program in the chart is an option of some command."""
+    passed = {
+        name
+        for template in (ROOT / "charts/tessera/templates").rglob("*.yaml")
+        for name in re.findall(r"^ +- (--[a-z-]+)", template.read_text(), re.MULTILINE)
+    }
+    assert len(passed) > 20
+    assert passed <= options().keys()

@@ -188,10 +188,11 @@ def command(
     Exit code 3: a pod was rejected.
 
     \b
-    tessera admit -f pod.yaml -o explain
-    tessera admit -f manifests/ --from nodes.yaml
-    tessera admit -o summary
-    kubectl get pods -A -o yaml | tessera admit -f - -o summary
+    Examples:
+      tessera admit -f pod.yaml -o explain
+      tessera admit -f manifests/ --from nodes.yaml
+      tessera admit -o summary
+      kubectl get pods -A -o yaml | tessera admit -f - -o summary
     """  # fmt: skip
     if list(files).count("-") + list(sources).count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")

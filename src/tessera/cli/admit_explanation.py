@@ -118,7 +118,7 @@ def _nodes(nodes: list[tuple[Node, str | None]], free: ClusterView | None, style
     ordered = sorted(groups.items(), key=lambda item: (not item[0][1], bool(item[0][0]), item[0]))
     counted = sum(len(names) for (excluded, offer), names in ordered if offer and not excluded)
     having = sum(len(names) for (_, offer), names in ordered if offer)
-    lines = [f"{counted} of {len(nodes)} count for this pod, GPUs are on {having}"]
+    lines = [f"{counted} of {len(nodes)} nodes usable, {having} with GPUs"]
     shown = ordered[:_MOST_ROWS]
     rows = table([(first_of(names, _MOST_NAMES), offer or "no GPU") for (_, offer), names in shown])
     for ((excluded, offer), names), text in zip(shown, rows, strict=True):

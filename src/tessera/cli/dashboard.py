@@ -81,8 +81,9 @@ def command(
     it.
 
     \b
-    tessera dashboard
-    kubectl get nodes,pods -A -o json | tessera dashboard --from -
+    Examples:
+      tessera dashboard
+      kubectl get nodes,pods -A -o json | tessera dashboard --from -
     """
     if sources and (cluster != NO_CLUSTER or metrics_listen):
         what = "--kubeconfig, --context, --as or --metrics-listen"

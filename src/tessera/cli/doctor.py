@@ -110,10 +110,11 @@ def command(
     Exit code 3: something does not work. Exit code 1: nothing is known to be wrong, and not every check could run.
 
     \b
-    tessera doctor --tessera-namespace gpu-webhook
-    tessera doctor --wait    # after an install, until all is well
-    tessera doctor --before-uninstall --wait    # until no pod holds a device of the DRA driver
-    tessera doctor -o jsonpath='{range ..findings[?(@.severity=="problem")]}{.text}{"\\n"}{end}'
+    Examples:
+      tessera doctor --tessera-namespace gpu-webhook
+      tessera doctor --wait    # after an install, until all is well
+      tessera doctor --before-uninstall --wait    # until no pod holds a device of the DRA driver
+      tessera doctor -o jsonpath='{range ..findings[?(@.severity=="problem")]}{.text}{"\\n"}{end}'
     """  # fmt: skip
     known = _BEFORE_UNINSTALL if before_uninstall else _CHECKS
     if unknown := set(only) - set(known):

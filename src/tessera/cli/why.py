@@ -69,17 +69,18 @@ def command(
     not read. The last line says which configuration of the webhook it judged by. The exit code is 0 when there is an answer, whatever it is.
 
     For a MigLayout (miglayout/NAME): how far it is, why nodes do not have their layout, and whether a controller keeps it, by its Lease
-    in --webhook-namespace. In mode Auto: what is wanted, what would be cut and why, what gets no room, what was decided. The last lines say
+    in --tessera-namespace. In mode Auto: what is wanted, what would be cut and why, what gets no room, what was decided. The last lines say
     what to do next.
 
     For a node (node/NAME): whether it takes pods, which devices it offers, who holds them, who cuts its cards, and what is wrong.
 
     \b
-    tessera why train-0 -n team
-    tessera why deploy/web
-    tessera why miglayout/inference
-    tessera why node/gpu-1
-    kubectl tessera why job/night -o json
+    Examples:
+      tessera why train-0 -n team
+      tessera why deploy/web
+      tessera why miglayout/inference
+      tessera why node/gpu-1
+      kubectl tessera why job/night -o json
     """  # fmt: skip
     kind, name = parse_target(target)
     if kind == MIG_LAYOUT:

@@ -235,14 +235,15 @@ def command(
     more MIG devices their cards could hold. --no-headers leaves out the totals, too. `-o name` prints the nodes' names, with --pods those of the pods.
 
     \b
-    tessera capacity
-    tessera capacity gpu-1 gpu-2
-    tessera capacity --sort-by available --no-headers
-    tessera capacity -o jsonpath='{range .nodes[*]}{.name}{"\\t"}{.state}{"\\n"}{end}'
-    tessera capacity -l pool=training --pods
-    tessera capacity --by namespace
-    tessera capacity --fail-below 2g.20gb=4 -o json
-    kubectl get nodes,pods -A -o json | tessera capacity --from -
+    Examples:
+      tessera capacity
+      tessera capacity gpu-1 gpu-2
+      tessera capacity --sort-by available --no-headers
+      tessera capacity -o jsonpath='{range .nodes[*]}{.name}{"\\t"}{.state}{"\\n"}{end}'
+      tessera capacity -l pool=training --pods
+      tessera capacity --by namespace
+      tessera capacity --fail-below 2g.20gb=4 -o json
+      kubectl get nodes,pods -A -o json | tessera capacity --from -
 
     \b
     Exit code 3: less is available than --fail-below says.

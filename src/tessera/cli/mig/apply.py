@@ -134,12 +134,13 @@ def command(
     With --cordon no new pods come to a node while it changes. A node that was cordoned before stays so.
 
     \b
-    tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
-    tessera mig apply layout.yaml -l pool=training --max-unavailable 25% --yes
-    tessera mig apply layout.yaml -l pool=training --dry-run
-    tessera mig apply layout.yaml -l pool=training --drain --drain-timeout 1h
-    tessera mig apply all-balanced gpu-1 --label
-    tessera mig plan --from-pending -o json > plan.json; tessera mig apply --plan plan.json
+    Examples:
+      tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
+      tessera mig apply layout.yaml -l pool=training --max-unavailable 25% --yes
+      tessera mig apply layout.yaml -l pool=training --dry-run
+      tessera mig apply layout.yaml -l pool=training --drain --drain-timeout 1h
+      tessera mig apply all-balanced gpu-1 --label
+      tessera mig plan --from-pending -o json > plan.json; tessera mig apply --plan plan.json
     """  # fmt: skip
     with naming("--max-unavailable"):
         at_once = MaxUnavailable.parse(max_unavailable)

@@ -64,12 +64,13 @@ def validate(given: LayoutOptions, mig_config: str | None, output: Output) -> Ex
     name of a node asks the cluster, as --cluster does for all nodes.
 
     \b
-    tessera mig validate layout.yaml --product H200 --cards 4
-    tessera mig validate 3g.71gb=2,1g.18gb=1 --product H200
-    kubectl get nodes -o json | tessera mig validate
-    tessera mig validate gpu-1
-    tessera mig validate --cluster
-    tessera mig validate mig-parted.yaml --mig-config all-balanced --product A100-40GB
+    Examples:
+      tessera mig validate layout.yaml --product H200 --cards 4
+      tessera mig validate 3g.71gb=2,1g.18gb=1 --product H200
+      kubectl get nodes -o json | tessera mig validate
+      tessera mig validate gpu-1
+      tessera mig validate --cluster
+      tessera mig validate mig-parted.yaml --mig-config all-balanced --product A100-40GB
 
     \b
     Exit code 3: a layout does not fit. Without --product a layout is only read: exit code 0 if it can be.
@@ -133,10 +134,11 @@ def convert(
     their positions. Standard error lists what the other format cannot express.
 
     \b
-    tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4
-    tessera mig convert annotation.yaml --to mig-parted --name two-and-one
-    tessera mig convert mig-parted.yaml --mig-config all-balanced --to runai --product H200 --cards 8
-    tessera mig convert gpu-1 --to counts
+    Examples:
+      tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4
+      tessera mig convert annotation.yaml --to mig-parted --name two-and-one
+      tessera mig convert mig-parted.yaml --mig-config all-balanced --to runai --product H200 --cards 8
+      tessera mig convert gpu-1 --to counts
     """  # fmt: skip
     sources = read_sources(given, Reading(every=True, mig_manager=mig_manager))
     if len(sources) != 1:
@@ -185,10 +187,11 @@ def show(given: LayoutOptions, mig_config: str | None, mig_manager: MigManagerCo
     more than one way to cut the cards, it says so and draws nothing.
 
     \b
-    tessera mig show 4g.71gb=1,3g.71gb=1 --product H200
-    tessera mig show gpu-1
-    kubectl get nodes,pods -A -o json | tessera mig show
-    kubectl get nodes -o json | tessera mig show --mig-parted config.yaml
+    Examples:
+      tessera mig show 4g.71gb=1,3g.71gb=1 --product H200
+      tessera mig show gpu-1
+      kubectl get nodes,pods -A -o json | tessera mig show
+      kubectl get nodes -o json | tessera mig show --mig-parted config.yaml
     """
     style = Style.of(sys.stdout)
     width = shutil.get_terminal_size((0, 0)).columns or None

@@ -218,14 +218,15 @@ def command(
     --apply gives the nodes their layouts as `tessera mig apply --plan` does.
 
     \b
-    tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
-    tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
-    tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
-    tessera mig plan --from-pending --max-nodes 3
-    tessera mig plan --from-pending --apply
-    tessera mig plan --defragment 3g.71gb=2
-    kubectl get nodes -o json > nodes.json
-    tessera mig plan 2g.35gb=9 --from nodes.json --keep -o runai
+    Examples:
+      tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
+      tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
+      tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
+      tessera mig plan --from-pending --max-nodes 3
+      tessera mig plan --from-pending --apply
+      tessera mig plan --defragment 3g.71gb=2
+      kubectl get nodes -o json > nodes.json
+      tessera mig plan 2g.35gb=9 --from nodes.json --keep -o runai
 
     \b
     Exit code 3: some of the demand is left out. With --apply exit code 1: a node did not take its layout.

@@ -25,8 +25,9 @@ def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
     card can hold.
 
     \b
-    tessera mig products
-    tessera mig products H200 -o wide
+    Examples:
+      tessera mig products
+      tessera mig products H200 -o wide
     """
     products = [product_named(name) for name in names] or PRODUCTS
     typed = dict(zip(PRODUCTS, completing.product_names(), strict=True))

@@ -109,7 +109,7 @@ def _kind_of(value: object) -> str:
     names = {
         dict: "an object",
         list: "a list",
-        str: "a text",
+        str: "a string",
         bool: "true or false",
         int: "a number",
         float: "a number",
