@@ -21,8 +21,8 @@ RUN: Final = "planning"
 CARDS: Final = (100, 1_000, 10_000, 40_000)
 KINDS: Final = (2, 10, 50)
 UNIT: Final = "ms of processor time"
-COMMAND: Final = "mig plan --from-pending, 5,000 nodes, 57,000 running and 3,000 waiting pods"
-DEFRAGMENT: Final = "mig plan --defragment 7g.141gb=300, the same"
+COMMAND: Final = "mig plan, 5,000 nodes, 57,000 running and 3,000 waiting pods"
+DEFRAGMENT: Final = "mig defragment 7g.141gb=300, the same"
 SECONDS: Final = "s of processor time"
 PEAK: Final = "MiB at most"
 _TESSERA: Final = Path(sys.executable).parent / "tessera"
@@ -53,8 +53,8 @@ def run(stage: Stage, results: Results) -> None:
         with file.open("wb") as out:
             out.writelines(waiting.cluster_file())
         commands = {
-            COMMAND: ["mig", "plan", "--from-pending", "--from", str(file)],
-            DEFRAGMENT: ["mig", "plan", "--defragment", "7g.141gb=300", "--from", str(file)],
+            COMMAND: ["mig", "plan", "--from", str(file)],
+            DEFRAGMENT: ["mig", "defragment", "7g.141gb=300", "--from", str(file)],
         }
         for what, arguments in commands.items():
             for found in in_turns(rounds, {TESSERA: partial(_command, arguments)}).values():

@@ -70,7 +70,7 @@ def tools_see(cluster: ClusterWithNode, namespace: str) -> None:
     why = tessera("why", "p3", "-n", namespace, kubeconfig)
     wanted = f"pod {namespace}/p3 waits: 1 × 2g.20gb, else 1 × 1g.10gb is taken on node {node} "
     assert why.stdout.startswith(wanted), why.stdout + why.stderr
-    planned = tessera("mig", "plan", "--from-pending", kubeconfig)
+    planned = tessera("mig", "plan", kubeconfig)
     assert "× 2g.20gb" in planned.stderr, planned.stdout + planned.stderr
 
 

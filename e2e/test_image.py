@@ -80,7 +80,7 @@ def test_layouts_are_planned_without_numpy(root: Path) -> None:
     assert not list(root.glob("**/numpy"))
     done = subprocess.run(
         ["chroot", "--userspec=65532:65532", root, "/usr/local/bin/tessera",
-         "mig", "plan", "1g.10gb=40,3g.40gb=9", "--product", "H100-80GB"],
+         "mig", "fit", "1g.10gb=40,3g.40gb=9", "--product", "H100-80GB"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -160,7 +160,7 @@ def test_plan_and_apply(h200: NvidiaNode, node_namespace: str, tmp_path: Path) -
     for name, resource in asked.items():
         cluster.apply(pod(name, resource, 1), namespace=node_namespace)
         cluster.wait_for_pod_unschedulable(name, namespace=node_namespace)
-    planned = tessera("mig", "plan", "--from-pending", "--output=json", kubeconfig)
+    planned = tessera("mig", "plan", "--output=json", kubeconfig)
     assert planned.returncode == 0, planned.stderr
     plan = json.loads(planned.stdout)
     assert (plan["removed"], plan["added"]) == ({"1g.18gb": 7}, {"3g.71gb": 1, "4g.71gb": 1})
@@ -227,7 +227,7 @@ def test_what_mig_manager_leaves_paused(h200: NvidiaNode, node_namespace: str) -
     h200.wait(lambda node: node["metadata"]["labels"].get(ONE + ".count") == "14", what="GFD's labels")
     cluster.apply(pod("waits", THREE, 1), namespace=node_namespace)
     cluster.wait_for_pod_unschedulable("waits", namespace=node_namespace)
-    done = tessera("mig", "plan", "--from-pending", "--apply", "--yes", kubeconfig, timeout=250)
+    done = tessera("mig", "plan", "--apply", "--yes", kubeconfig, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace)
 

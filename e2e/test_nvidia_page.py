@@ -89,7 +89,7 @@ def _pods(node: NvidiaNode, namespace: str) -> Callable[[str], None]:
         ),
         "A node with pods": lambda: wait("big", "4g.71gb"),
         "A new configuration": lambda: end("train"),
-        "tessera mig plan --from-pending -o json > plan.json": seven,
+        "tessera mig plan -o json > plan.json": seven,
         "Going back": lambda: end("big", "seven"),
     }
 

@@ -252,7 +252,7 @@ def test_rejected(control_plane: Client, namespace: str, node: Any, tmp_path: Pa
             lambda: failed_create(control_plane, namespace), what="a pod refused by the webhook"
         )
         lines = why(control_plane, namespace, "deploy/web")
-        planned = tessera("mig", "plan", "--from-pending", "-o", "json", f"--kubeconfig={control_plane.kubeconfig}", "--product=H200-70GB")  # fmt: skip
+        planned = tessera("mig", "plan", "-o", "json", f"--kubeconfig={control_plane.kubeconfig}")
     told = [line for line in planned.stderr.splitlines() if line.startswith("rejected workloads ask for ")]
     assert any("× 2g.20gb" in line for line in told), planned.stderr
     assert lines[0].startswith(

@@ -114,7 +114,7 @@ _LINES = [
     "mig show 2g.20gb=2 --product A100-80GB",
     "mig validate 2g.20gb=3 --product A100-80GB",
     "mig convert 2g.20gb=2 --to runai --cards 2",
-    "mig plan 2g.20gb=9 --product A100-80GB",
+    "mig fit 2g.20gb=9 --product A100-80GB",
     "mig products -o wide",
     "config example",
     "config schema",

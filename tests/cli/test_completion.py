@@ -135,7 +135,7 @@ def answers(monkeypatch, capsys):
 def test_lists(answers):
     """Checks and products come from where they are kept, and every product that is offered is understood."""
     assert "plain,cdi" in answers("doctor", "--check", "")
-    offered = [line.removeprefix("plain,") for line in answers("mig", "plan", "1g.18gb=1", "--product", "")]
+    offered = [line.removeprefix("plain,") for line in answers("mig", "fit", "1g.18gb=1", "--product", "")]
     assert "H200" in offered
     assert "RTX-PRO-6000-Blackwell" in offered
     for name in offered:
@@ -236,7 +236,7 @@ def test_kubectl_finds_it():
     "words",
     [
         ("admit", "--config"), ("capacity", "--kubeconfig"), ("dashboard", "--config"),
-        ("demo", "--own-nodes"), ("device-plugin", "--config"), ("mig", "plan"), ("mig", "plan", "--from"),
+        ("demo", "--own-nodes"), ("device-plugin", "--config"), ("mig", "fit"), ("mig", "plan", "--from"),
         ("webhook", "--tls-cert"), ("webhook", "--kubeconfig"),
     ],
 )  # fmt: skip

@@ -17,7 +17,16 @@ from tests.cli.conftest import Golden
 
 ROOT = Path(__file__).parents[2]
 # commands whose answer may be no; docs/reference.md has the same table
-ANSWERS = {"admit", "capacity", "certs show", "doctor", "mig plan", "mig validate"}
+ANSWERS = {
+    "admit",
+    "capacity",
+    "certs show",
+    "doctor",
+    "mig defragment",
+    "mig fit",
+    "mig plan",
+    "mig validate",
+}
 
 
 def commands(
@@ -100,9 +109,9 @@ mig validate 3g.71gb --product H200
 mig validate 3g.71gb=2,1g.18gb=1 --product H200
 mig validate 3g.71gb=2 --product V100
 mig show 3g.71gb=3 --product H200
-mig plan 9g.99gb=5 --product H200
-mig plan 3g.71gb=3 --product H200 --cards 1
-mig plan 3g.71gb=3
+mig fit 9g.99gb=5 --product H200
+mig fit 3g.71gb=3 --product H200 --cards 1
+mig fit 3g.71gb=3
 mig apply 3g.71gb=2
 mig apply 3g.71gb=2 gpu-1
 mig apply 3g.71gb=2 gpu-1 --yes --timeout 90

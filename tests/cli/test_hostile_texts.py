@@ -103,7 +103,8 @@ COMMANDS: Final = [
     ("capacity", "-o", "yaml"),
     ("mig", "show", "--cluster"),
     ("mig", "validate", "--cluster"),
-    ("mig", "plan", "--cluster", "--pending"),
+    ("mig", "plan"),
+    ("mig", "defragment", "1g.18gb=1"),
     ("mig", "apply", "1g.18gb=4", "a", "b", "c", "--dry-run"),
     ("mig", "apply", "1g.18gb=4", "b", "--yes", "--timeout=1s"),
 ]

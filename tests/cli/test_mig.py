@@ -147,7 +147,7 @@ def test_validate_as_json(tessera):
         (["validate", "", "--product", "H200"], "", "tessera: the name of a file is empty\n"),
         (["validate", ",".join([f"1g.{n}gb=1" for n in range(10, 60)] + ["one=1"])], "", 'tessera: counts: "one" is not a MIG profile such as 1g.10gb or 1g.10gb+me\n'),
         (["validate", "3g.71gb", "--product", "H200"], "", "tessera: 3g.71gb: no such file or directory; for counts write 3g.71gb=1\n"),
-        (["plan", "3g.71gb,1g.18gb", "--product", "H200"], "", "tessera: 3g.71gb,1g.18gb: no such file or directory; for counts write 3g.71gb=1,1g.18gb=1\n"),
+        (["fit", "3g.71gb,1g.18gb", "--product", "H200"], "", "tessera: 3g.71gb,1g.18gb: no such file or directory; for counts write 3g.71gb=1,1g.18gb=1\n"),
         (["validate", "-", "-"], RUNAI, "tessera: standard input (-) can be read only once\n"),
         (["validate"], "", "tessera: standard input: empty; expected a layout\n"),
         (["validate"], "kind: Node\nmetadata: {name: a}\n", "tessera: standard input: no node with the annotation run.ai/mig.config\n"),
@@ -160,17 +160,20 @@ def test_validate_as_json(tessera):
         (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts (3g.71gb=1, 3g.71gb=1); convert takes one at a time: give it one of them\n"),
         (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and 1 more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
         (["convert", "--to", "counts"], PARTED, None),
-        (["plan", "1g.18gb=1"], "", "tessera mig plan: no cards given: --product H200 --cards 4, or --from FILE (see tessera mig plan --help)\n"),
-        (["plan", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them\n"),
-        (["plan", "-", "--product", "H200"], "1g.18gb: [1, 2]", 'tessera: standard input: "1g.18gb=a list": expected a count from 0 to 9999, such as 1g.18gb=2\n'),
-        (["plan", "-", "--product", "H200"], "1g.18gb: '1 2g.35gb=2'", 'tessera: standard input: "1g.18gb=1 2g.35gb=2": expected a count from 0 to 9999, such as 1g.18gb=2\n'),
-        (["plan", "-", "--product", "H200"], "items: [{kind: Node, metadata: {name: a}}]", 'tessera: standard input: "items" is not a MIG profile such as 1g.10gb or 1g.10gb+me\n'),
-        (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
-        (["plan", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products give the number of each: H200=4\n"),
-        (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: give the number only once\n"),
-        (["plan", "1g.18gb=1", "--from", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: skipped: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
-        (["plan", "1g.18gb=1", "--from", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: skipped: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
-        (["plan", "1g.18gb=1", "--from", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
+        (["fit", "1g.18gb=1"], "", "tessera mig fit: give the cards in one way: --product H200 --cards 4, or --from FILE (see tessera mig fit --help)\n"),
+        (["fit", "1g.18gb=1", "--product", "H200", "--from", "x"], "", "tessera mig fit: give the cards in one way: --product H200 --cards 4, or --from FILE (see tessera mig fit --help)\n"),
+        (["fit", "1g.18gb=1", "--product", "H200", "--max-nodes", "1"], "", "tessera mig fit: use --keep, --max-nodes, --max-cards and --mig-parted only with --from (see tessera mig fit --help)\n"),
+        (["fit", "1g.18gb=1", "--from", "-", "--cards", "2"], "", "tessera mig fit: use --cards only with --product (see tessera mig fit --help)\n"),
+        (["fit", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them\n"),
+        (["fit", "-", "--product", "H200"], "1g.18gb: [1, 2]", 'tessera: standard input: "1g.18gb=a list": expected a count from 0 to 9999, such as 1g.18gb=2\n'),
+        (["fit", "-", "--product", "H200"], "1g.18gb: '1 2g.35gb=2'", 'tessera: standard input: "1g.18gb=1 2g.35gb=2": expected a count from 0 to 9999, such as 1g.18gb=2\n'),
+        (["fit", "-", "--product", "H200"], "items: [{kind: Node, metadata: {name: a}}]", 'tessera: standard input: "items" is not a MIG profile such as 1g.10gb or 1g.10gb+me\n'),
+        (["fit", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
+        (["fit", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products give the number of each: H200=4\n"),
+        (["fit", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: give the number only once\n"),
+        (["fit", "1g.18gb=1", "--from", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: skipped: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["fit", "1g.18gb=1", "--from", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: skipped: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["fit", "1g.18gb=1", "--from", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
     ],
 )  # fmt: skip
 def test_bad_input(tessera, args, stdin, err):
@@ -290,7 +293,7 @@ def test_tiles_in_colour():
 
 def test_plan(tessera):
     """A plan is printed in sentences and a table; something left out is exit code 3."""
-    assert tessera("plan", "2g.20gb=5,3g.30gb=2", "--product", "H200-70GB", "--cards", "4") == (
+    assert tessera("fit", "2g.20gb=5,3g.30gb=2", "--product", "H200-70GB", "--cards", "4") == (
         0,
         (
             "all 7 devices fit on 3 of 4 cards; fewer cards do not suffice\n"
@@ -304,9 +307,9 @@ def test_plan(tessera):
         ),
         "",
     )
-    code, out, _ = tessera("plan", "2g.20gb=5,3g.30gb=2", "--product", "H200-70GB", "--leave-rest")
+    code, out, _ = tessera("fit", "2g.20gb=5,3g.30gb=2", "--product", "H200-70GB", "--leave-rest")
     assert (code, out.splitlines()[-1]) == (0, "2      Simulated H200-70GB  2g.20gb ×1")
-    code, out, _ = tessera("plan", "3g.71gb=5,1g.6gb=3", "--product", "H200=2", "--product", "A30=1")
+    code, out, _ = tessera("fit", "3g.71gb=5,1g.6gb=3", "--product", "H200=2", "--product", "A30=1")
     assert code == 3
     assert out.splitlines()[:2] == [
         "7 of 8 devices fit, on 3 of 3 cards; no plan serves more devices",
@@ -317,7 +320,7 @@ def test_plan(tessera):
 @pytest.mark.parametrize("form", ["runai", "mig-parted", "operator"])
 def test_layouts_that_leave_some_out(tessera, form):
     """Layouts do not say what they do not serve: standard error does, beside exit code 3."""
-    code, _, err = tessera("plan", "3g.71gb=3", "--product", "H200", "--cards", "1", "-o", form)
+    code, _, err = tessera("fit", "3g.71gb=3", "--product", "H200", "--cards", "1", "-o", form)
     left_out = "left out: 3g.71gb ×1, no room is left for it"
     assert (code, err.splitlines()) == (
         3,
@@ -328,15 +331,15 @@ def test_layouts_that_leave_some_out(tessera, form):
 def test_a_plan_for_nothing(tessera):
     """Counts of zero are no demand: that is said, and a program gets a plan for nothing."""
     words = "the demand is empty: no layout is needed\n"
-    assert tessera("plan", "3g.71gb=0", "--product", "H200") == (0, "", words)
-    code, out, err = tessera("plan", "3g.71gb=0", "--product", "H200", "-o", "json")
+    assert tessera("fit", "3g.71gb=0", "--product", "H200") == (0, "", words)
+    code, out, err = tessera("fit", "3g.71gb=0", "--product", "H200", "-o", "json")
     assert (code, json.loads(out)["cards"], err) == (0, [], words)
 
 
 def test_plan_on_as_many_cards_as_needed(tessera):
     """Without a number of cards the plan says how many it takes."""
     (tessera.folder / "demand.yaml").write_text("1g.18gb: 20\n3g.71gb: 6\n")
-    code, out, _ = tessera("plan", "demand.yaml", "--product", "H200")
+    code, out, _ = tessera("fit", "demand.yaml", "--product", "H200")
     assert code == 0
     assert out.splitlines()[0] == "all 26 devices fit on 6 of 6 cards; fewer cards do not suffice"
 
@@ -344,12 +347,12 @@ def test_plan_on_as_many_cards_as_needed(tessera):
 def test_plan_of_an_unknown_profile(tessera):
     """Where no card has a profile, the plan says which ones there are, however many cards there are."""
     why = f"left out: 2g.20gb ×1, unknown profile 2g.20gb for NVIDIA H200; it has {H200_HAS}"
-    assert tessera("plan", "2g.20gb=1", "--product", "H200") == (
+    assert tessera("fit", "2g.20gb=1", "--product", "H200") == (
         3,
         f"0 of 1 device fit; no plan serves more devices\n{why}\n",
         "",
     )
-    code, out, _ = tessera("plan", "2g.20gb=1", "--product", "H200", "--cards", "4")
+    code, out, _ = tessera("fit", "2g.20gb=1", "--product", "H200", "--cards", "4")
     assert (code, out.splitlines()[1]) == (3, why)
 
 
@@ -361,7 +364,7 @@ def test_plan_on_a_mixed_cluster(tessera):
         whole("h200-1", 2),
     ]
     stdin = json.dumps({"kind": "NodeList", "items": nodes})
-    code, out, err = tessera("plan", "3g.71gb=4", "--from", "-", "--keep", stdin=stdin)
+    code, out, err = tessera("fit", "3g.71gb=4", "--from", "-", "--keep", stdin=stdin)
     assert code == 0
     assert err.splitlines()[0] == 'node v100-1: skipped: unknown product "Tesla-V100-SXM2-32GB"'
     assert err.splitlines()[1].startswith("node broken: skipped: run.ai/mig.config: ")
@@ -379,7 +382,7 @@ def test_plan_beside_what_is_there(tessera):
         ],
     }  # fmt: skip
     (tessera.folder / "nodes.json").write_text(json.dumps(nodes))
-    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "--keep")
+    code, out, _ = tessera("fit", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "--keep")
     assert code == 0
     assert out.splitlines() == [
         "all 4 devices fit on 2 of 3 cards; fewer empty cards do not suffice",
@@ -392,7 +395,7 @@ def test_plan_beside_what_is_there(tessera):
         "b     0      H200     7g.141gb ×1                      gpu ×1",
         "b     1      H200     -                                -",
     ]
-    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "--keep", "-o", "runai")
+    code, out, _ = tessera("fit", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "--keep", "-o", "runai")
     documents = out.split("---\n")
     assert [text.splitlines()[0] for text in documents] == ["# node a", "# node b"]
     layout = mig.read_layout(documents[0], [product_named("H200")])
@@ -407,13 +410,13 @@ def test_plan_beside_what_is_there(tessera):
         "# in all: removed: gpu ×1; added: 1g.18gb ×3, 7g.141gb ×1",
     ]
     assert documents[1].splitlines()[1] == "# removed: gpu ×1; added: 7g.141gb ×1"
-    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "-o", "mig-parted")
+    code, out, _ = tessera("fit", "1g.18gb=3,7g.141gb=1", "--from", "nodes.json", "-o", "mig-parted")
     assert list(mig.read(out).configs) == ["b"]  # one node is enough, and the other stays as it is
     assert out.splitlines()[0] == (
         "# node b: removed: gpu ×2; added: 1g.18gb ×7, 7g.141gb ×1 (beside the demand: 1g.18gb ×4)"
     )
     wanted = "1g.18gb=3,7g.141gb=2"
-    code, out, _ = tessera("plan", wanted, "--from", "nodes.json", "--keep", "-o", "mig-parted")
+    code, out, _ = tessera("fit", wanted, "--from", "nodes.json", "--keep", "-o", "mig-parted")
     assert list(mig.read(out).configs) == ["a", "b"]
     assert out.splitlines()[:3] == [
         "# node a: removed: nothing; added: 1g.18gb ×3",
@@ -426,7 +429,7 @@ def test_plan_beside_what_is_there(tessera):
 def test_plan_as_document(tessera, output):
     """A plan is there for scripts too."""
     code, out, _ = tessera(
-        "plan", "3g.71gb=1,2g.20gb=1", "--product", "H200", "--objective", "memory", "-o", output
+        "fit", "3g.71gb=1,2g.20gb=1", "--product", "H200", "--objective", "memory", "-o", output
     )
     assert code == 3
     assert yaml.load(out) == {

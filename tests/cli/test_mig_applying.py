@@ -270,7 +270,7 @@ def test_planned_and_applied(apply, command):
     """What pods wait for is planned and applied in one go; the plan says what goes, and the nodes have it afterwards."""
     apply("1g.10gb=7", "gpu-0", "--dry-run")  # mig-manager is there
     apply.cluster.add(pod("waits", "", MIG + "3g.40gb", 1, "Pending"))
-    arguments = ["mig", "plan", "--kubeconfig", apply.cluster.kubeconfig, "--from-pending", "--apply"]
+    arguments = ["mig", "plan", "--kubeconfig", apply.cluster.kubeconfig, "--apply"]
     code, out, err = command(*arguments)
     assert (code, out, writes(apply)) == (2, "", [])
     assert err.startswith(
@@ -285,11 +285,9 @@ def test_planned_and_applied(apply, command):
     assert command(*arguments, "--yes")[0] == 0, "nothing waits any more"
 
 
-@pytest.mark.parametrize(
-    "more", [["--yes"], ["2g.20gb=1", "--apply"], ["--from-pending", "--apply", "-o", "json"]]
-)
+@pytest.mark.parametrize("more", [["--yes"], ["--apply", "--from", "nodes.yaml"], ["--apply", "-o", "json"]])
 def test_applied_only_to_the_cluster(command, more):
     """A plan for imagined cards is not applied, nor one that is printed for scripts."""
     code, out, err = command("mig", "plan", *more)
     assert (code, out) == (2, "")
-    assert "use --apply and --yes only with --from-pending" in err or "give the demand, in one way" in err
+    assert "use --yes only with --apply, and --apply only without --from" in err

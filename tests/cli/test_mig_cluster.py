@@ -83,13 +83,11 @@ def test_validate(busy):
         (["validate", "gpu-7"], "tessera: the cluster has no node gpu-7\n"),
         (["show", "gpu-1", "3g.71gb=1"], "tessera mig show: gpu-1 is not a file; name either nodes, or files and counts (see tessera mig show --help)\n"),
         (["show", "nosuch.yaml"], "tessera mig show: use -l, --kubeconfig, --context and --as only with nodes or --cluster (see tessera mig show --help)\n"),
-        (["plan", "1g.10gb=1", "-l", "a=b"], "tessera mig plan: use -l, --kubeconfig, --context and --as only with --from-pending or --defragment (see tessera mig plan --help)\n"),
-        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
-        (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: give the demand, in one way: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
-        (["plan", "--defragment", "1g.10gb=1", "-o", "runai"], "tessera mig plan: --defragment takes a cluster's cards, and -o table, json or yaml (see tessera mig plan --help)\n"),
-        (["plan", "--defragment", "1g.10gb"], 'tessera: --defragment: "1g.10gb": expected a count from 0 to 999, such as 1g.10gb=2\n'),
-        (["plan", "--from-pending", "--product", "H200", "--max-nodes", "1"], "tessera mig plan: use --max-nodes and --max-cards only with --from-pending or --from (see tessera mig plan --help)\n"),
-        (["plan", "--from-pending", "--since", "soon"], "tessera mig plan: Invalid value for '--since': \"soon\" is not a duration such as 30s, 5m, 1h30m or 14d (see tessera mig plan --help)\n"),
+        (["fit", "1g.10gb=1"], "tessera mig fit: No such option '--kubeconfig'. (see tessera mig fit --help)\n"),
+        (["plan", "1g.10gb=1"], "tessera mig plan: Got unexpected extra argument (1g.10gb=1) (see tessera mig plan --help)\n"),
+        (["defragment", "1g.10gb=1", "-o", "runai"], "tessera mig defragment: Invalid value for '-o' / '--output': 'runai' is not one of 'table', 'json', 'yaml', jsonpath=… (see tessera mig defragment --help)\n"),
+        (["defragment", "1g.10gb=1000"], 'tessera: counts: "1g.10gb=1000": expected a count from 0 to 999, such as 1g.10gb=2\n'),
+        (["plan", "--since", "soon"], "tessera mig plan: Invalid value for '--since': \"soon\" is not a duration such as 30s, 5m, 1h30m or 14d (see tessera mig plan --help)\n"),
     ],
 )  # fmt: skip
 def test_bad_input(busy, args, err):
@@ -321,7 +319,7 @@ def test_plan_from_pending(busy):
         gpu_node("whole", None, {GPU: "2"}, **{"gpu.count": "2", "gpu.memory": "71680"}),
         pod("c", "whole", GPU),
     )
-    code, out, err = busy("plan", "--from-pending")
+    code, out, err = busy("plan")
     assert code == 0
     assert err.splitlines() == [
         "pods without a node ask for 5 × 1g.10gb",
@@ -333,7 +331,7 @@ def test_plan_from_pending(busy):
     assert out.splitlines()[2] == "removed: 2g.20gb ×3, 3g.30gb ×2; added: 1g.10gb ×5, 7g.70gb ×1"
     assert [line.split(maxsplit=1)[0] for line in out.splitlines()[-2:]] == ["gpu-1", "gpu-1"]
     assert "gpu-0" not in out
-    code, out, _ = busy("plan", "--from-pending", "-o", "runai", "--leave-rest")
+    code, out, _ = busy("plan", "-o", "runai", "--leave-rest")
     layout = mig.read_layout(out, [product_named("H200-70GB")] * 2)
     assert layout.resources() == {MIG + "1g.10gb": 5, MIG + "2g.20gb": 1, MIG + "7g.70gb": 1}
 
@@ -363,13 +361,13 @@ def test_plan_counts_what_was_rejected(busy, command):
     """What a Job asked for and was rejected is demand, shown apart from what waits; the same from files."""
     objects = [pod("waits", "", MIG + "1g.10gb", 5, "Pending"), *rejected_job(2)]
     busy.cluster.add(*objects)
-    code, out, err = busy("plan", "--from-pending")
+    code, out, err = busy("plan")
     assert (code, err.splitlines()) == (
         3,
         ["pods without a node ask for 5 × 1g.10gb", "rejected workloads ask for 2 × 7g.70gb"],
     )
     assert "with it 1 of 1 waiting pod and 1 of 2 rejected pods would get a place" in out.splitlines()
-    document = json.loads(busy("plan", "--from-pending", "-o", "json")[1])
+    document = json.loads(busy("plan", "-o", "json")[1])
     assert document["asked"] == {"waiting": {"1g.10gb": 5}, "fellBack": {}, "rejected": {"7g.70gb": 2}}
     assert document["waiting"]["placed"] == [
         {"devices": {"1g.10gb": 5}, "pods": ["default/waits"]},
@@ -377,14 +375,14 @@ def test_plan_counts_what_was_rejected(busy, command):
     ]
     nodes = [gpu_node("gpu-1", LAYOUT)]
     (command.folder / "saved.yaml").write_text("---\n".join(map(yaml.dump, nodes + objects)))
-    code, out, err = command("mig", "plan", "--from-pending", "--from", "saved.yaml")
+    code, out, err = command("mig", "plan", "--from", "saved.yaml")
     assert err.splitlines()[1] == "rejected workloads ask for 2 × 7g.70gb"
 
 
 def test_plan_leaves_other_cards_alone(busy):
     """A card that the plan does not need keeps its devices, on nodes that it changes too."""
     busy.cluster.add(pod("waits", "", MIG + "7g.70gb", 1, "Pending"))
-    code, out, _ = busy("plan", "--from-pending", "-o", "json")
+    code, out, _ = busy("plan", "-o", "json")
     assert code == 0
     cards = json.loads(out)["cards"]
     assert [(card["node"], card["card"]) for card in cards] == [("gpu-1", 0), ("gpu-1", 1)]
@@ -397,25 +395,25 @@ def test_plan_leaves_other_cards_alone(busy):
 def test_plan_when_nothing_waits(busy):
     """No demand, no plan, and no error."""
     words = "pods without a node ask for no MIG devices\n"
-    assert busy("plan", "--from-pending") == (0, "", words)
-    code, out, err = busy("plan", "--from-pending", "-o", "json")
+    assert busy("plan") == (0, "", words)
+    code, out, err = busy("plan", "-o", "json")
     assert (code, err) == (0, words)
     document = json.loads(out)  # a program gets a plan, which changes nothing
     assert (document["demand"], document["nodes"], document["cards"]) == ({}, [], [])
 
 
 def test_plan_from_saved_pods(command):
-    """The same from files; --product takes other cards than the cluster's."""
+    """The same from files; `mig fit` takes other cards than the cluster's."""
     objects = [gpu_node("gpu-1", LAYOUT), pod("waits", "", MIG + "1g.10gb", 8, "Pending")]
     (command.folder / "saved.yaml").write_text("---\n".join(map(yaml.dump, objects)))
-    code, out, _ = command("mig", "plan", "--from-pending", "--from", "saved.yaml", "--product", "H200-70GB")
+    code, out, _ = command("mig", "fit", "saved.yaml", "--product", "H200-70GB")
     assert (code, out.splitlines()[0]) == (0, "all 8 devices fit on 2 of 2 cards; fewer cards do not suffice")
     (command.folder / "pods.yaml").write_text(yaml.dump(objects[1]))
-    code, out, err = command("mig", "plan", "--from-pending", "--from", "pods.yaml")
+    code, out, err = command("mig", "plan", "--from", "pods.yaml")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
         "pods without a node ask for 8 × 1g.10gb",
-        "tessera: no node has cards that could be cut; give cards: --product H200 --cards 4",
+        "tessera: no node has cards that could be cut; `tessera mig fit` plans for other cards",
     ]
 
 
@@ -429,7 +427,7 @@ def test_plan_gives_free_devices_first(busy):
     lost = pod("nowhere", "", MIG + "2g.20gb", 1, "Pending")
     lost["spec"]["nodeSelector"] = {"team": "none"}
     busy.cluster.add(lost)
-    code, out, err = busy("plan", "--from-pending")
+    code, out, err = busy("plan")
     assert code == 0
     assert err.splitlines() == [
         "pods without a node ask for 1 × 1g.10gb, 2 × 2g.20gb, 1 × 3g.30gb",
@@ -442,7 +440,7 @@ def test_plan_gives_free_devices_first(busy):
         "to change: 1 card of node gpu-1",
         "removed: 2g.20gb ×1; added: 1g.10gb ×2",
     ]
-    document = json.loads(busy("plan", "--from-pending", "-o", "json")[1])
+    document = json.loads(busy("plan", "-o", "json")[1])
     assert document["cost"] == {"nodes": ["gpu-1"], "cards": 1, "podsToEnd": []}
     assert document["waiting"] == {
         "onFreeDevices": [
@@ -470,7 +468,7 @@ def test_plan_leaves_whole_gpus_to_pods_that_wait_for_them(served, command):
         pod("whole", "", GPU, 1, "Pending"),
         *(pod(f"seven-{number}", "", MIG + "7g.70gb", 1, "Pending") for number in range(2)),
     )
-    code, out, _ = command("mig", "plan", "--from-pending", "--kubeconfig", served.kubeconfig)
+    code, out, _ = command("mig", "plan", "--kubeconfig", served.kubeconfig)
     assert (code, out.splitlines()[0]) == (
         3,
         "1 of 2 devices fits, on 1 of 2 cards; no plan serves more devices",
@@ -481,7 +479,7 @@ def test_plan_leaves_whole_gpus_to_pods_that_wait_for_them(served, command):
 def test_plan_when_all_could_go_to_free_devices(busy):
     """Then there is nothing to plan, and that is said."""
     busy.cluster.add(pod("goes", "", MIG + "3g.30gb", 1, "Pending"))
-    code, out, err = busy("plan", "--from-pending")
+    code, out, err = busy("plan")
     assert (code, out) == (0, "no layout is needed\n")
     assert err.splitlines() == [
         "pods without a node ask for 1 × 3g.30gb",
@@ -495,7 +493,7 @@ def test_plan_says_who_would_still_wait(busy):
         gpu_node("gpu-2", LAYOUT), pod("c", "gpu-2", MIG + "2g.20gb"), pod("d", "gpu-2", MIG + "3g.30gb")
     )
     busy.cluster.add(pod("wide", "", MIG + "7g.70gb", 3, "Pending"))
-    code, out, _ = busy("plan", "--from-pending")
+    code, out, _ = busy("plan")
     assert (code, out.splitlines()[0]) == (
         3,
         "2 of 3 devices fit, on 2 of 6 cards; no plan serves more devices",
@@ -514,7 +512,7 @@ def test_plan_says_who_would_still_wait(busy):
 def test_plan_within_limits(busy, limits, first):
     """No more nodes and cards are touched than allowed."""
     busy.cluster.add(pod("waits", "", MIG + "7g.70gb", 2, "Pending"))
-    assert busy("plan", "--from-pending", *limits)[1].splitlines()[0] == first
+    assert busy("plan", *limits)[1].splitlines()[0] == first
 
 
 def test_plan_keeps_what_a_layout_does_not_tell_of(busy):
@@ -523,7 +521,7 @@ def test_plan_keeps_what_a_layout_does_not_tell_of(busy):
         pod("odd", "gpu-1", MIG + "1g.10gb"),
         pod("waits", "", MIG + "7g.70gb", 1, "Pending"),
     )
-    code, out, _ = busy("plan", "--from-pending")
+    code, out, _ = busy("plan")
     assert (code, out.splitlines()[0]) == (
         3,
         "0 of 1 device fit, on 0 of 4 cards; no plan serves more devices",
@@ -533,7 +531,7 @@ def test_plan_keeps_what_a_layout_does_not_tell_of(busy):
 def test_defragment(busy):
     """The fewest pods whose end makes room, and where else they could go; advice, and nothing is written."""
     busy.cluster.add(pod("c", "gpu-1", MIG + "3g.30gb"))
-    code, out, err = busy("plan", "--defragment", "7g.70gb=3")
+    code, out, err = busy("defragment", "7g.70gb=3")
     assert (code, err) == (
         0,
         "which devices each pod holds is not known: assuming that pods are on as few cards as possible\n",
@@ -545,10 +543,10 @@ def test_defragment(busy):
         "NODE   CARD  POD        HOLDS       COULD MOVE TO",
         "gpu-1  0     default/c  3g.30gb ×1  -",
     ]
-    code, out, _ = busy("plan", "--defragment", "7g.70gb=2", "-o", "json")
+    code, out, _ = busy("defragment", "7g.70gb=2", "-o", "json")
     document = json.loads(out)
     assert (document["served"], document["optimal"], document["pods"]) == ({"7g.70gb": 2}, True, [])
-    code, out, _ = busy("plan", "--defragment", "7g.70gb=9", "-o", "yaml")
+    code, out, _ = busy("defragment", "7g.70gb=9", "-o", "yaml")
     assert code == 3
     assert yaml.load(out)["leftOut"] == {"7g.70gb": 5}
 
@@ -560,7 +558,7 @@ def test_defragment_names_a_place_to_move_to(busy, selector, to):
     moving["spec"]["nodeSelector"] = selector
     busy.cluster.add(gpu_node("gpu-2", LAYOUT), moving)
     busy.cluster.add(*(pod(f"small-{number}", "gpu-2", MIG + "2g.20gb") for number in range(4)))
-    code, out, _ = busy("plan", "--defragment", "7g.70gb=3")
+    code, out, _ = busy("defragment", "7g.70gb=3")
     assert code == 0
     assert out.splitlines()[0] == "room for all 3 devices: 1 pod must end or move; fewer do not suffice"
     assert out.splitlines()[-1] == f"gpu-1  0     default/c  3g.30gb ×2  {to}"

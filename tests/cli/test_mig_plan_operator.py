@@ -51,9 +51,9 @@ def config_map(name="default-mig-parted-config"):
 def plan(command):
     """Runs `tessera mig plan` on objects in a file."""
 
-    def call(objects, *options, demand=("--from-pending", "--from")):
+    def call(objects, *options, words=("plan", "--from")):
         (command.folder / "objects.yaml").write_text("---\n".join(map(yaml.dump, objects)))
-        return command("mig", "plan", *demand, "objects.yaml", *options)
+        return command("mig", *words, "objects.yaml", *options)
 
     return call
 
@@ -129,7 +129,7 @@ def test_where_pods_run_nothing_is_cut(plan):
         "0 of 1 device fit, on 0 of 8 cards; no plan serves more devices",
         "left out: 4g.40gb ×1, no room is left for it",
         "not cut: 8 cards, because what is there must stay",
-        "pods keep what they hold; --defragment says which would have to end to make room",
+        "pods keep what they hold; `tessera mig defragment` says which would have to end to make room",
         "with it 0 of 1 waiting pod would get a place",
     ]
     assert "to change: 1 card of node gpu-1" in plan([node("gpu-0"), node("gpu-1"), *TEN, WAITS])[1]
@@ -163,7 +163,7 @@ def test_whose_end_makes_room_where_media_engines_have_plain_names(plan):
     labels |= {"nvidia.com/gpu.memory": "98304", "nvidia.com/gpu.count": "1"}
     labels |= {"nvidia.com/mig-1g.24gb.gfx.count": "4"}
     runs = [pod(f"runs-{number}", "gpu-0", MIG + "1g.24gb") for number in range(4)]
-    code, out, _ = plan([document, *runs], demand=("--defragment", "2g.48gb=1", "--from"))
+    code, out, _ = plan([document, *runs], words=("defragment", "2g.48gb=1", "--from"))
     assert (code, out.splitlines()[0].partition(":")[2]) == (
         0,
         " 2 pods must end or move; fewer do not suffice",
@@ -264,7 +264,7 @@ def test_nodes_of_unknown_layout_are_one_line(plan):
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 3
     assert err.splitlines()[1].startswith("5 nodes (gpu-0, gpu-1, gpu-2 and 2 more): skipped: ")
-    code, out, err = plan([*objects, node("known")], "--keep", demand=("4g.40gb=1", "--from"))
+    code, out, err = plan([*objects, node("known")], "--keep", words=("fit", "4g.40gb=1", "--from"))
     assert code == 3
     assert [line for line in out.splitlines() if line.startswith("gpu-")] == []
     assert err.splitlines()[0].startswith("5 nodes (gpu-0, gpu-1, gpu-2 and 2 more): skipped: ")
@@ -273,37 +273,37 @@ def test_nodes_of_unknown_layout_are_one_line(plan):
 def test_from_scratch_what_is_removed_may_not_be_known(plan):
     """Without --keep such nodes are planned for, which is said; a layout for them is not written."""
     objects = [node("gpu-0", "own", {"1g.10gb": 8, "2g.20gb": 9, "3g.40gb": 6})]
-    _, out, _ = plan(objects, demand=("4g.40gb=1", "--from"))
+    _, out, _ = plan(objects, words=("fit", "4g.40gb=1", "--from"))
     told = "no layout is written for node gpu-0: how the cards are cut now is not known"
     assert told in out.splitlines()
     assert "gpu-0  1-7    A100-80GB  -           not known" in out.splitlines()
-    _, out, _ = plan(objects, "-o", "mig-parted", demand=("4g.40gb=1", "--from"))
+    _, out, _ = plan(objects, "-o", "mig-parted", words=("fit", "4g.40gb=1", "--from"))
     assert out == "# no layout for node gpu-0: how the cards are cut now is not known\n"
 
 
 def test_from_scratch_other_cards_stay(plan):
     """Without --keep every device may go, but none goes without need."""
-    _, out, _ = plan([node("gpu-0"), node("gpu-1")], demand=("4g.40gb=1", "--from"))
+    _, out, _ = plan([node("gpu-0"), node("gpu-1")], words=("fit", "4g.40gb=1", "--from"))
     assert "removed: 1g.10gb ×7; added: 1g.10gb ×3, 4g.40gb ×1" in out.splitlines()
     assert out.splitlines()[-1] == "gpu-1  0-7    A100-80GB  1g.10gb ×7 (stays)               -"
 
 
 def test_what_stays_is_kept_as_a_whole(plan):
     """With --keep no card of mig-manager is cut that has a device."""
-    code, out, _ = plan([node("gpu-0")], "--keep", demand=("4g.40gb=1", "--from"))
+    code, out, _ = plan([node("gpu-0")], "--keep", words=("fit", "4g.40gb=1", "--from"))
     assert (code, out.splitlines()[2]) == (3, "not cut: 8 cards, because what is there must stay")
 
 
 def test_cards_are_free_only_in_every_way(plan):
     """Ten pods may be on any card of their node: its cards are free when all of them end."""
     objects = [node("gpu-0"), node("gpu-1"), *TEN]
-    code, out, err = plan(objects, demand=("--defragment", "7g.80gb=8", "--from"))
+    code, out, err = plan(objects, words=("defragment", "7g.80gb=8", "--from"))
     assert (code, out.splitlines()[0]) == (0, "room for all 8 devices is there; no pod must end")
     assert "gpu-0" not in out
     assert err.splitlines() == [
         "mig-manager cuts whole cards, and on which cards pods are is not known: a card counts as free only when no pod can be on it"
     ]
-    code, out, _ = plan(objects, demand=("--defragment", "7g.80gb=9", "--from"))
+    code, out, _ = plan(objects, words=("defragment", "7g.80gb=9", "--from"))
     assert out.splitlines()[0] == (
         "room for all 9 devices: 10 pods must end or move; fewer do not suffice for certain"
     )
@@ -321,18 +321,16 @@ def test_a_node_whose_strategy_does_not_allow_its_configuration(plan):
     mapped["metadata"]["labels"] |= {"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.count": "1"}
     balanced = resolve(mig.read(CONFIG).select("all-balanced"), [product_named("A100-80GB")])
     mapped["metadata"]["annotations"] = {MAPPING: encode_mapping(mapping_of(balanced, "mapped"))}
-    code, out, err = plan(
-        [odd, mapped, node("gpu-0"), config], demand=("--defragment", "7g.80gb=8", "--from")
-    )
+    code, out, err = plan([odd, mapped, node("gpu-0"), config], words=("defragment", "7g.80gb=8", "--from"))
     assert (code, out.splitlines()[0]) == (0, "room for all 8 devices is there; no pod must end")
     assert sorted(line.split(": ")[0] for line in err.splitlines()[:2]) == ["node mapped", "node odd"]
 
 
 def test_what_is_free_needs_no_pod_to_end(plan):
     """Devices that no pod holds serve as they are, wherever they lie."""
-    code, out, _ = plan([node("gpu-0"), *TEN], demand=("--defragment", "1g.10gb=46", "--from"))
+    code, out, _ = plan([node("gpu-0"), *TEN], words=("defragment", "1g.10gb=46", "--from"))
     assert (code, out) == (0, "room for all 46 devices is there; no pod must end\n")
-    code, out, _ = plan([node("gpu-0"), *TEN], demand=("--defragment", "1g.10gb=47", "--from"))
+    code, out, _ = plan([node("gpu-0"), *TEN], words=("defragment", "1g.10gb=47", "--from"))
     assert out.splitlines()[0].startswith("room for all 47 devices: 10 pods must end or move")
 
 

@@ -316,7 +316,7 @@ async def test_layout_that_the_planner_proposes():
         (
             "layout",
             "node a is re-cut (card 0: 3 × 1g.10gb + 1 × 2g.20gb); pods that run keep what they hold",
-            ("tessera mig plan --from-pending -o runai",),
+            ("tessera mig plan -o runai",),
         )
     ]
 
@@ -335,7 +335,7 @@ async def test_a_layout_that_a_mig_layout_keeps():
         (remedy,) = (one for one in found.remedies if one.kind == "layout")
         says = f"; MigLayout {keeper} keeps its layout" if keeper else ""
         assert remedy.text.endswith(f"pods that run keep what they hold{says}")
-        command = f"tessera why miglayout/{keeper}" if keeper else "tessera mig plan --from-pending -o runai"
+        command = f"tessera why miglayout/{keeper}" if keeper else "tessera mig plan -o runai"
         assert remedy.commands == (command,)
 
 
@@ -347,7 +347,7 @@ async def test_pods_that_must_end_before_a_card_can_be_cut():
         "p", {kinds.NODES: [one], kinds.PODS: [pod("h", {"7g.70gb": 1}, on="a"), pod("p", {"1g.10gb": 1})]}
     )
     assert [(one.text, one.commands) for one in found.remedies if one.kind == "layout"] == [
-        ("a pod ends (team/h on a), and the node is re-cut", ("tessera mig plan --defragment 1g.10gb=1",))
+        ("a pod ends (team/h on a), and the node is re-cut", ("tessera mig defragment 1g.10gb=1",))
     ]
 
 
@@ -626,7 +626,7 @@ async def test_a_layout_for_pods_that_are_rejected():
     assert [(one.kind, one.text, one.commands) for one in found.remedies][-1] == (
         "layout",
         "node a is re-cut (card 0: 1 × 1g.10gb + 1 × 2g.20gb + 1 × 3g.30gb); pods that run keep what they hold",
-        ("tessera mig plan --from-pending -o runai",),
+        ("tessera mig plan -o runai",),
     )
 
 

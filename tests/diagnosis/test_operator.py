@@ -131,5 +131,5 @@ async def test_rejected_pods_in_a_cluster_of_the_operator():
     )
     assert found.cause == "rejected"
     (remedy,) = [one for one in found.remedies if one.kind == "layout"]
-    assert remedy.commands[0].startswith("tessera mig plan --from-pending")
+    assert remedy.commands[0].startswith("tessera mig plan")
     assert "runai" not in remedy.commands[0]

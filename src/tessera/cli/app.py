@@ -96,7 +96,10 @@ _MEANT: Final = {
     **dict.fromkeys(("check", "diagnose", "health"), "doctor"),
     **dict.fromkeys(("status", "nodes", "usage", "free"), "capacity"),
     **dict.fromkeys(("explain", "describe", "pending"), "why"),
-    **{word: f"mig {word}" for word in ("validate", "convert", "show", "plan", "products", "apply")},
+    **{
+        word: f"mig {word}"
+        for word in ("validate", "convert", "show", "plan", "fit", "defragment", "products", "apply")
+    },
     "draw": "mig show",
     "layout": "mig",
     "plugin": "device-plugin",

@@ -276,7 +276,7 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
                 cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
                 text = f"node {place.name} is re-cut ({cut}{_known_from(seen, place)}); pods that run keep what they hold"
                 form = "operator" if seen.inventory.gpus[place.name or ""].by_mig_manager else "runai"
-                kept, command = _by(seen, place.name or "", f"tessera mig plan --from-pending -o {form}")
+                kept, command = _by(seen, place.name or "", f"tessera mig plan -o {form}")
                 yield Remedy(
                     "layout",
                     text + kept,
@@ -300,7 +300,7 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
         asked = ",".join(f"{profile}={number}" for profile, number in profiles.items())
         ends = PodsEnd(tuple(move.pod for move in room.moves))
         counts = {p.resource: one.in_use(p.resource) + number for p, number in profiles.items()}
-        kept, command = _by(seen, node, f"tessera mig plan --defragment {asked}")
+        kept, command = _by(seen, node, f"tessera mig defragment {asked}")
         yield Remedy(
             "layout",
             f"{_some_end(len(room.moves))} ({names}), and the node is re-cut{kept}",

@@ -74,9 +74,7 @@ def most_on_a_node(nodes: Iterable[GpuNode]) -> Callable[[MigProfile], int]:
     return most
 
 
-_FELL_BACK: Final = (
-    86400.0  # seconds: pods made before count with what they have, as for `mig plan --from-pending`
-)
+_FELL_BACK: Final = 86400.0  # seconds: pods made before count with what they have, as for `mig plan`
 _HELD: Final = "pods hold it, or may"
 
 

@@ -14,7 +14,12 @@ COMMANDS: Final[Table] = {
     "validate": ("mig.layouts:validate", "Check that layouts fit their cards, and say why they do not."),
     "convert": ("mig.layouts:convert", "Write a layout in another format."),
     "show": ("mig.layouts:show", "Draw a node's cards as tiles, as wide as their memory slices."),
-    "plan": ("mig.plan:command", "Plan how to cut cards for a demand."),
+    "plan": ("mig.plan:command", "Plan how to re-cut the cluster's cards for the pods that wait."),
+    "fit": ("mig.fit:command", "Fit a demand on the fewest cards."),
+    "defragment": (
+        "mig.defragment:command",
+        "Name the pods that must end or move to make room for a demand.",
+    ),
     "products": ("mig.products:command", "List the known cards and their profiles."),
     "apply": ("mig.apply:command", "Write a layout to nodes, and wait until they have it."),
 }

@@ -140,7 +140,7 @@ def command(
       tessera mig apply layout.yaml -l pool=training --dry-run
       tessera mig apply layout.yaml -l pool=training --drain --drain-timeout 1h
       tessera mig apply all-balanced gpu-1 --label
-      tessera mig plan --from-pending -o json > plan.json; tessera mig apply --plan plan.json
+      tessera mig plan -o json > plan.json; tessera mig apply --plan plan.json
     """  # fmt: skip
     with naming("--max-unavailable"):
         at_once = MaxUnavailable.parse(max_unavailable)

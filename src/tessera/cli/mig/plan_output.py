@@ -1,4 +1,4 @@
-"""What `tessera mig plan` prints: a plan as a table, a document or the layouts to apply; and the advice of `--defragment`.
+"""What `tessera mig plan` and `tessera mig fit` print: a plan as a table, a document or the layouts to apply.
 
 A plan in the words of NVIDIA's operator: what to type so that mig-manager cuts the nodes.
 
@@ -20,11 +20,9 @@ from tessera.core.planning.configurations import Configs, PlanChanges, parted_en
 from tessera.core.planning.demand import Demand
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
-from tessera.core.planning.summary import counted, explain_advice, explain_plan, explain_served, in_words
+from tessera.core.planning.summary import counted, explain_plan, explain_served, in_words
 from tessera.core.planning.waiting import DemandGroup, PlanEffect, WaitingGroups
-from tessera.core.resources import short
 from tessera.core.text import first_of, nodes_named
-from tessera.inventory.defragment import Defragmentation, PodMove
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.documents import PARTED_CONFIG
 from tessera.protocol.mig.edited import edited, entries_text, own_copy
@@ -84,7 +82,6 @@ def _added(new: Configs, manager: MigManagerConfig | None) -> Iterator[str]:
     yield "END"
 
 
-_MOST_CARDS: Final = 3  # cards, of many
 # what a layout as an annotation is for nodes of each way
 _UNREAD: Final = {
     Way.ANNOTATION: (),
@@ -282,57 +279,3 @@ DRAWN: Final[dict[str, Callable[[PlanChanges, Sequence[NodeCards], More], Iterab
     "mig-parted": _parted,
     "operator": _operator,
 }
-
-
-def print_advice(found: Defragmentation, output: Output) -> ExitCode:
-    """Name the pods whose end makes room. The answer is no when there is no room even if every pod ends."""
-    warn(*found.skipped)
-    if any(move.card is not None for move in found.moves):
-        warn("which devices each pod holds is not known: assuming that pods are on as few cards as possible")
-    if any(card.bundle for card in found.cards):
-        warn(
-            "mig-manager cuts whole cards, and on which cards pods are is not known: a card counts as free only when no pod can be on it"
-        )
-    output.show(lambda: _advice_document(found), lambda _: _advice_lines(found))
-    return ExitCode.NO if found.advice.left_out else ExitCode.DONE
-
-
-def _advice_lines(found: Defragmentation) -> list[str]:
-    rows: list[tuple[str, ...]] = [("NODE", "CARD", "POD", "HOLDS", "COULD MOVE TO")]
-    rows += [
-        (move.node, "?" if move.card is None else str(move.card), move.pod, _holds(move), move.to or "-")
-        for move in found.moves
-    ]
-    places = [found.places[one.card] for one in found.advice.cleared]
-    cards = first_of([f"{node} card {number}" for node, number in places], _MOST_CARDS)
-    lines = [*explain_advice(found.advice), *([f"on {cards}"] if cards else [])]
-    return [*lines, "", *table(rows)] if found.moves else lines
-
-
-def _holds(move: PodMove) -> str:
-    return " + ".join(f"{short(resource)} ×{number}" for resource, number in move.holds.items())
-
-
-def _advice_document(found: Defragmentation) -> dict[str, Any]:
-    advice = found.advice
-    return {
-        "demand": profile_counts(advice.wanted),
-        "served": profile_counts(advice.served),
-        "leftOut": profile_counts(advice.left_out),
-        "optimal": not any(advice.gaps[:2]),
-        "explanation": explain_advice(advice),
-        "pods": [
-            {"pod": one.pod, "node": one.node, "card": one.card, "holds": one.holds, "couldMoveTo": one.to}
-            for one in found.moves
-        ],
-        "cards": [
-            {
-                "node": found.places[one.card][0],
-                "card": found.places[one.card][1],
-                "product": found.cards[one.card].layout.product.name,
-                "room": profile_counts(one.room),
-                "pods": one.pods,
-            }
-            for one in advice.cleared
-        ],
-    }

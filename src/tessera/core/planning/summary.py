@@ -161,7 +161,7 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
     ]
     ends = "no pod must end first: pods keep what they hold"
     if not outcome.placed:
-        ends = "pods keep what they hold; --defragment says which would have to end to make room"
+        ends = "pods keep what they hold; `tessera mig defragment` says which would have to end to make room"
     return [
         ends,
         f"with it {' and '.join(placed)} would get a place",
