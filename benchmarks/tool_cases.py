@@ -62,6 +62,7 @@ COMMANDS: Final = _cases(
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o json",
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o yaml",
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o jsonpath={{.answer}}",
+    "why --all-namespaces --kubeconfig {kubeconfig}",
     "why miglayout/{layout} --kubeconfig {kubeconfig}",
     "why miglayout/{layout} --kubeconfig {kubeconfig} -o json",
     "doctor --kubeconfig {kubeconfig}",

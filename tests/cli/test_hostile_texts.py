@@ -93,6 +93,8 @@ def add_hostile_cluster(served) -> None:
 COMMANDS: Final = [
     *(("why", target, "-n", "team") for target in ("p", "h", "c", "s", "job/rs")),
     ("why", "p", "-n", "team", "-o", "json"),
+    ("why", "-A"),
+    ("why", "-n", "team", "-o", "json"),
     ("why", "p", "-n", "team", "-o", "yaml"),
     ("why", "p", "-n", "team", "-o", "jsonpath={..answer}{..message}"),
     ("doctor",),

@@ -65,6 +65,59 @@ def test_documents(served, command):
     assert out.startswith("object: pod team/p\ncause: taken\n")
 
 
+def job_pods(job: str, number: int, asks: dict[str, int], **metadata):
+    """Pods of a Job of namespace team that wait."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": True}
+    return [
+        {"kind": "Pod", **pod(f"{job}-{at}", asks, metadata={"ownerReferences": [owner], **metadata})}
+        for at in range(number)
+    ]
+
+
+def test_all_that_wait(served, command):
+    """Without a name each group of alike pods is one line, most devices first; -A does not stop at the namespace."""
+    add(served)
+    served.add(*job_pods("train", 3, {"1g.10gb": 2}), *job_pods("plain", 1, {}))
+    other = {"kind": "Pod", **pod("q", {"7g.80gb": 1})}
+    other["metadata"]["namespace"] = "other"
+    served.add(other)
+    code, out, err = command("why", "-n", "team", "--kubeconfig", served.kubeconfig)
+    assert (code, err) == (0, "")
+    heading, *lines, last = out.splitlines()
+    assert heading.split() == ["NAMESPACE", "OWNER", "PODS", "ASKS", "FOR", "WAITS", "WHY"]
+    assert [line.split()[1:4] for line in lines] == [
+        ["Job", "train", "3"],
+        ["Pod", "p", "1"],
+        ["Job", "plain", "1"],
+    ]
+    assert "2 × 1g.10gb" in lines[0]
+    assert lines[1].endswith("1 × 1g.10gb is taken on node a (1g.10gb: 1 of 1 in use)")
+    assert last == "decided with default values: ConfigMap gpu-webhook/gpu-webhook is not there"
+    _, out, _ = command("why", "-A", "-o", "json", "--kubeconfig", served.kubeconfig)
+    document = json.loads(out)
+    assert list(document) == ["pods", "groups", "more", "unseen", "configuration"]
+    assert (document["pods"], document["more"]) == (6, {"groups": 0, "pods": 0})
+    groups = {(group["namespace"], group["owner"]): group for group in document["groups"]}
+    assert groups.keys() == {("team", "Job train"), ("team", ""), ("team", "Job plain"), ("other", "")}
+    train = groups["team", "Job train"]
+    assert (train["pods"], train["devices"], train["cause"]) == (3, {"nvidia.com/mig-1g.10gb": 2}, "too-few")
+    assert groups["other", ""]["oldest"] == "q"
+
+
+def test_nothing_waits(served, command):
+    """The namespace is the context's, and in it no pod waits."""
+    add(served)
+    assert command("why", "--kubeconfig", served.kubeconfig) == (0, "no pod waits\n", "")
+
+
+@pytest.mark.parametrize("more", [["p"], ["-n", "team"]])
+def test_all_namespaces_stand_alone(command, more):
+    """A name, or a namespace, does not go with all namespaces."""
+    code, out, err = command("why", "-A", *more)
+    assert (code, out) == (2, "")
+    assert err.startswith("tessera why: use -A without a name and without -n")
+
+
 def test_mistakes(served, command):
     """A kind without pods is bad input, and so is a name that is not there."""
     code, out, err = command("why", "svc/x", "--kubeconfig", served.kubeconfig)

@@ -13,6 +13,7 @@ from tessera.cli.common import completing
 from tessera.cli.common.help import Command
 from tessera.cli.common.options import ClusterChoice, cluster_options, option, policy_options
 from tessera.cli.common.output import Output, Style, block, format_age, headed, output_option, table
+from tessera.cli.why_groups import groups_document, groups_text
 from tessera.core.resources import short
 from tessera.core.text import counts_in_words, first_of, number_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
@@ -24,6 +25,7 @@ from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.layouts.words import card_words, decided, decided_why, result_of, worth
 from tessera.diagnosis.node_state.answer import NodeDiagnosis, diagnose_node
 from tessera.diagnosis.nodes import Lack, counted
+from tessera.diagnosis.pod_groups.groups import WaitingDiagnosis, explain_groups
 from tessera.diagnosis.reading import MIG_LAYOUT, NODE, parse_target
 from tessera.diagnosis.remedies import Holder
 from tessera.diagnosis.remedy import Remedy
@@ -44,19 +46,21 @@ _DEMAND: Final = ("devices", "waiting", "fell back", "rejected", "in use", "idle
 
 
 @click.command(cls=Command)
-@click.argument("target", metavar="POD|KIND/NAME", shell_complete=completing.targets)
+@click.argument("target", metavar="[POD|KIND/NAME]", required=False, shell_complete=completing.targets)
 @option(
     "-n, --namespace NAME",
-    "Its namespace.  [default: the context's]",
+    "The namespace.  [default: the context's]",
     is_eager=True,  # known when names are completed
     shell_complete=completing.namespaces,
 )
+@option("-A, --all-namespaces", "Without a name: explain the pods that wait in all namespaces.")
 @output_option("text")
 @policy_options()
 @cluster_options
 def command(
-    target: str,
+    target: str | None,
     namespace: str | None,
+    all_namespaces: bool,
     output: Output,
     cluster: ClusterChoice,
     decides_by: PolicySource,
@@ -68,6 +72,9 @@ def command(
     sts/…, ds/…, job/…) the command takes the pod that waits, or that was never created. It changes nothing, and names what you may
     not read. The last line says which configuration of the webhook it judged by. The exit code is 0 when there is an answer, whatever it is.
 
+    Without a name: all pods of the namespace that wait, or with -A of all namespaces. Pods of one owner that ask for the same are
+    one line. Pods that were never created are not among them.
+
     For a MigLayout (miglayout/NAME): how far it is, why nodes do not have their layout, and whether a controller keeps it, by its Lease
     in --tessera-namespace. In mode Auto: what is wanted, what would be cut and why, what gets no room, what was decided. The last lines say
     what to do next.
@@ -76,12 +83,26 @@ def command(
 
     \b
     Examples:
+      tessera why -n team
+      tessera why -A
       tessera why train-0 -n team
       tessera why deploy/web
       tessera why miglayout/inference
       tessera why node/gpu-1
       kubectl tessera why job/night -o json
     """  # fmt: skip
+    if all_namespaces and (target or namespace):
+        raise click.UsageError("use -A without a name and without -n")
+    if target is None:
+
+        async def gather_groups(client: Client) -> WaitingDiagnosis:
+            where = "" if all_namespaces else namespace or client.cluster.namespace
+            seen, groups = await Gatherer(client, where, decides_by=decides_by).gather_waiting()
+            return explain_groups(seen, groups)
+
+        waiting = cluster.run(gather_groups)
+        output.show(lambda: groups_document(waiting), lambda style: groups_text(waiting, style))
+        return
     kind, name = parse_target(target)
     if kind == MIG_LAYOUT:
 

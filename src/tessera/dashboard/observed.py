@@ -2,20 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.resources import is_extended
-from tessera.core.text import shortened
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
-from tessera.protocol.kubernetes.pod import PodMetadata, decode_pod, pod_use_of
+from tessera.protocol.kubernetes.pod import decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.protocol.mig.rollouts import SeenRollout, read_rollout
-
-_LONGEST_OWNER: Final = 320  # characters; a pod's author can write any
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +60,5 @@ def read_pod(raw: bytes) -> DashboardPod:
     status, scheduled = pod.status, pod.status.condition("PodScheduled")
     why = (scheduled.message or scheduled.reason) if scheduled.status == "False" else ""
     use = pod_use_of(pod, is_extended)
-    owner = "" if use.node else _owner(pod.metadata)
+    owner = "" if use.node else pod.metadata.maker or use.name
     return DashboardPod(use, status.phase, why or status.message, held_by(pod, is_extended), owner)
-
-
-def _owner(metadata: PodMetadata) -> str:
-    if (controller := metadata.controller) is not None:
-        return shortened(f"{controller.kind} {controller.name}", _LONGEST_OWNER)
-    return f"{metadata.generate_name}*" if metadata.generate_name else metadata.name

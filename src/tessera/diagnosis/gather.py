@@ -3,7 +3,7 @@
 Reading one pod or workload that is asked about, and the cluster around it. Reads only, each thing once.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,12 +28,14 @@ from tessera.diagnosis.evidence import (
 from tessera.diagnosis.nodes import request_of
 from tessera.diagnosis.patience.history import CONFIG_MAP, History
 from tessera.diagnosis.patience.pending_pods import Job
+from tessera.diagnosis.pod_groups.groups import PodGroups
 from tessera.diagnosis.reading import POD, NoSuchObject, Reader, read_controller, read_drivers, read_webhook
 from tessera.inventory.presence import Presences
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import POD_KINDS, Client, collection, path_of
 from tessera.kube.view.lease import PATIENCE
-from tessera.kube.view.policy import PolicySource
+from tessera.kube.view.policy import PolicySource, UsedPolicy
+from tessera.kube.watch.listing import list_once
 from tessera.kube.watch.table import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -218,12 +220,12 @@ async def observe_cluster(
     clock: Clock,
     *,
     wanted: Callable[[PodUse, PodIn], bool] = lambda *_: False,
-    pod: SeenPod | None = None,
+    pods: Sequence[SeenPod] = (),
     namespace: str = "",
 ) -> ObservedCluster:
-    """Read everything once. Asked about are the pods that are `wanted`, and this `pod`; quotas matter in `namespace`, or in all."""
+    """Read everything once. Asked about are the pods that are `wanted`, and these `pods`; quotas matter in `namespace`, or in all."""
     inventory, found = await _gather_cluster(reader, policy, wanted)
-    dra, pods = await _gather_dra(reader, inventory), (pod, *found) if pod is not None else found
+    dra, pods = await _gather_dra(reader, inventory), (*pods, *found)
     return ObservedCluster(
         now=clock.wall(),
         inventory=inventory,
@@ -273,9 +275,30 @@ class Gatherer:
         if pod is not None:
             events = await self._events("Pod", pod.state.metadata.name, pod.state.metadata.uid)
             pod = replace(pod, events=events)
-        reader, used = self._reader, await self._decides_by.read(self._client)
-        policy, (installed, name) = used.policy, (self._decides_by.namespace, self._decides_by.name)
-        seen = await observe_cluster(reader, policy.fallback, self._clock, pod=pod, namespace=self._namespace)
+        used, history = await self._decides_by.read(self._client), None
+        if used.policy.fallback.patience is not None and pod is not None and pod.waits:
+            history = await self._history(self._decides_by.namespace)
+            pod = replace(pod, job=await self._job(pod.state))
+        evidence = await self._observe(used, () if pod is None else (pod,))
+        return replace(evidence, history=history), Target(pod, workload)
+
+    async def gather_waiting(self) -> tuple[Evidence, PodGroups]:
+        """Read everything, and the pods of the namespace that wait; without a namespace, all that wait."""
+        groups = PodGroups()
+        path = path_of("v1", "pods", namespace=self._namespace or None)
+        waiting = Resource("waiting pods", path, fields=f"{UNFINISHED_PODS.fields},spec.nodeName=")
+        table = {waiting: TableEntry(_read_waiting, groups.add, begin=groups.clear)}
+        await list_once(self._client, table, odd=self._reader.odd)
+        used = await self._decides_by.read(self._client)
+        return await self._observe(used, tuple(group.oldest for group in groups.first())), groups
+
+    async def _observe(self, used: UsedPolicy, pods: Sequence[SeenPod]) -> Evidence:
+        """Read the cluster around some pods, and which parts of Tessera are at work there."""
+        reader, policy = self._reader, used.policy
+        installed, name = self._decides_by.namespace, self._decides_by.name
+        seen = await observe_cluster(
+            reader, policy.fallback, self._clock, pods=pods, namespace=self._namespace
+        )
         nodes, dra = seen.inventory.capacity.values(), seen.dra
         bridge, patient = seen.is_bridge_used(policy, self._namespace), policy.fallback.patience is not None
         presences = Presences(
@@ -285,18 +308,13 @@ class Gatherer:
             await read_controller(reader, installed, self._clock, PATIENCE) if patient else None,
         )
         evidence = seen.judged_by(reader, policy, presences, await read_plugins(reader))
-        history = None
-        if patient and pod is not None and pod.waits:
-            history = await self._history(installed)
-            pod = replace(pod, job=await self._job(pod.state))
         unseen = {**reader.unseen, **reader.left_out()}
-        if not (bridge or (pod is not None and pod.state.claims)):  # without DRA all else still stands
+        if not (bridge or any(pod.state.claims for pod in pods)):  # without DRA all else still stands
             for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
                 unseen.pop(resource.name, None)
         if used.missing:
             unseen[CONFIGURATION] = used.missing
-        evidence = replace(evidence, unseen=unseen, decided_with=str(used), history=history)
-        return evidence, Target(pod, workload)
+        return replace(evidence, unseen=unseen, decided_with=str(used))
 
     async def gather_node(self, name: str) -> Evidence:
         """Read the nodes and what pods hold there; `NoSuchObject` where there is no such node."""
@@ -360,6 +378,11 @@ class Gatherer:
         path = path_of("batch/v1", "jobs", namespace=namespace, name=owner.name)
         found = await self._reader.get(f"Job {namespace}/{owner.name}", path, Job.read)
         return found if found and found.uid == owner.uid else None
+
+
+def _read_waiting(raw: bytes) -> SeenPod | None:
+    pod = seen_pod(decode_pod(raw), raw)
+    return pod if pod.waits else None
 
 
 def _progress(one: SeenPod) -> tuple[int, str]:

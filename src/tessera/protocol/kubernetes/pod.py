@@ -12,6 +12,7 @@ import msgspec
 from tessera.core.cache import ByteCache
 from tessera.core.devices.capacity import PodUse, amounts_asked, in_effect, pod_use
 from tessera.core.kubernetes.pod import ENDED, Amounts, Container, Pod
+from tessera.core.text import shortened
 from tessera.protocol.kubernetes.lean_pod import (
     MANAGED_LABEL,
     PODSET_LABEL,
@@ -36,6 +37,7 @@ from tessera.protocol.kubernetes.objects import (
     decoder,
 )
 
+_LONGEST_MAKER: Final = 320  # characters; a pod's author can write any
 _DOMAIN: Final = b"gpu-webhook.k8s.io/"  # of the annotations that say more of what a pod asks for
 
 _Template = tuple[Hashable, ...]
@@ -52,6 +54,13 @@ class PodMetadata(CommonMetadata):
     resource_version: str = ""
     annotations: msgspec.Raw = ABSENT
     finalizers: list[str] | None = None
+
+    @property
+    def maker(self) -> str:
+        """The controller, `Job night`, or how the pod's name begins. Empty: it was created alone."""
+        if (controller := self.controller) is not None:
+            return shortened(f"{controller.kind} {controller.name}", _LONGEST_MAKER)
+        return f"{self.generate_name}*" if self.generate_name else ""
 
     @property
     def queued(self) -> bool:
