@@ -11,13 +11,15 @@ from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.gather import Gatherer, seen_pod
 from tessera.diagnosis.pod_groups import groups as pod_groups
 from tessera.diagnosis.pod_groups.groups import PodGroups, explain_groups
+from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.view.policy import PolicySource, UsedPolicy
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.store import StatusError
 from tessera.solver import highs
 from tests.diagnosis.clusters import QUOTAS, node, pod
-from tests.kube.apiserver import MisbehavingApiServer
+from tests.kube.apiserver import MisbehavingApiServer, status
 
 
 def waiting(name: str, asks: dict[str, int], *, created: int = 0, owner: str = "", **more: Any) -> SeenPod:
@@ -106,3 +108,20 @@ async def test_answers_are_those_of_single_pods() -> None:
             single = diagnose(*await gatherer.gather("pod", group.oldest), highs)
             assert f"pod team/{group.oldest} waits: {group.answer}" == single.answer
             assert group.cause == single.cause
+
+
+async def test_with_few_rights() -> None:
+    """Who may read the pods of one namespace alone gets its groups in the scheduler's words, and hears what could not be read."""
+    server = MisbehavingApiServer()
+    server.store.create(kinds.PODS, pod("p", {"1g.10gb": 1}), "team")
+    own = "/api/v1/namespaces/team/pods"
+    refusal = status(StatusError(403, "Forbidden", "forbidden"))
+    server.intercept = lambda request: None if request.path == own else refusal
+    async with await server.start(), Client(server.cluster) as client:
+        decides_by = PolicySource(given=UsedPolicy())
+        found = explain_groups(*await Gatherer(client, "team", decides_by=decides_by).gather_waiting())
+        (group,) = found.groups
+        assert (group.cause, group.answer) == ("unseen", "the scheduler says: 0/1 nodes are available")
+        assert (found.unseen["nodes"], found.unseen["pods"]) == ("forbidden", "forbidden")
+        with pytest.raises(ApiError):
+            await Gatherer(client, "", decides_by=decides_by).gather_waiting()
