@@ -83,7 +83,7 @@ def test_validate(busy):
         (["validate", "gpu-7"], "tessera: the cluster has no node gpu-7\n"),
         (["show", "gpu-1", "3g.71gb=1"], "tessera mig show: gpu-1 is not a file; name either nodes, or files and counts (see tessera mig show --help)\n"),
         (["show", "nosuch.yaml"], "tessera mig show: use -l, --kubeconfig, --context and --as only with nodes or --cluster (see tessera mig show --help)\n"),
-        (["fit", "1g.10gb=1"], "tessera mig fit: No such option '--kubeconfig'. (see tessera mig fit --help)\n"),
+        (["fit", "1g.10gb=1"], "tessera mig fit: No such option '--kubeconfig' (see tessera mig fit --help)\n"),
         (["plan", "1g.10gb=1"], "tessera mig plan: Got unexpected extra argument (1g.10gb=1) (see tessera mig plan --help)\n"),
         (["defragment", "1g.10gb=1", "-o", "runai"], "tessera mig defragment: Invalid value for '-o' / '--output': 'runai' is not one of 'table', 'json', 'yaml', jsonpath=… (see tessera mig defragment --help)\n"),
         (["defragment", "1g.10gb=1000"], 'tessera: counts: "1g.10gb=1000": expected a count from 0 to 999, such as 1g.10gb=2\n'),

@@ -11,6 +11,7 @@ from tests.build import MIG
 from tests.diagnosis.clusters import node, pod
 from tests.diagnosis.layouts.objects import READY, mig_layout
 from tests.diagnosis.test_diagnosis import FAILED, WISHED
+from tests.kube.apiserver import status
 
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 GPU_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
@@ -132,3 +133,23 @@ def test_a_node_that_does_not_exist(served, command):
             "",
             "tessera: the cluster has no node b\n",
         )
+
+
+def test_what_may_not_be_read(served, command):
+    """Without the nodes there is no answer; without the pods it says that the holders are not known."""
+    served.add({"kind": "Node", **node("a", {"1g.10gb": 1})})
+    forbidden = "/api/v1/pods"
+
+    def forbid(request):
+        return status(403, "Forbidden", "no") if request.path == forbidden else None
+
+    served.server.intercept = forbid
+    words = ("why", "node/a", "--kubeconfig", served.kubeconfig)
+    code, out, err = command(*words)
+    assert (code, err) == (0, "")
+    assert out.startswith("node a has no room: has 1 × 1g.10gb; who holds them could not be read\n")
+    assert "  not seen    pods: " in out
+    forbidden = "/api/v1/nodes"
+    code, out, err = command(*words)
+    assert (code, out) == (1, "")
+    assert err.startswith("tessera: node a may not be read: ")

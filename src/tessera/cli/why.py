@@ -343,45 +343,45 @@ def _demand(one: AutopilotStatus, style: Style) -> list[str]:
     return headed([_DEMAND, *rows], style) if rows else []
 
 
-def _node_document(found: NodeDiagnosis, seen: Evidence) -> dict[str, Any]:
+def _node_document(diagnosis: NodeDiagnosis, seen: Evidence) -> dict[str, Any]:
     return {
-        "object": f"node {found.name}",
-        "cause": found.cause,
-        "answer": found.answer,
-        "state": found.state,
-        "layout": found.layout,
-        "keptBy": found.keeper,
+        "object": f"node {diagnosis.name}",
+        "cause": diagnosis.cause,
+        "answer": diagnosis.answer,
+        "state": diagnosis.state,
+        "layout": diagnosis.layout,
+        "keptBy": diagnosis.keeper,
         "devices": [
-            {"resource": one.resource, "offered": one.offered, "inUse": one.in_use, "reason": one.reason}
-            for one in found.devices
+            {"resource": kind.resource, "offered": kind.offered, "inUse": kind.in_use, "reason": kind.reason}
+            for kind in diagnosis.devices
         ],
-        "rollout": found.rollout,
-        "holders": _holder_documents(found.holders),
-        "remedies": _remedy_documents(found.remedies),
+        "rollout": diagnosis.rollout,
+        "holders": _holder_documents(diagnosis.holders),
+        "remedies": _remedy_documents(diagnosis.remedies),
         "unseen": seen.unseen,
     }
 
 
-def _node_text(found: NodeDiagnosis, seen: Evidence, style: Style) -> list[str]:
+def _node_text(diagnosis: NodeDiagnosis, seen: Evidence, style: Style) -> list[str]:
     devices = [
         (
-            short(one.resource),
-            f"{one.in_use} of {one.offered} in use",
-            "" if one.lack in _SAID_BY_NUMBERS else style.note(one.reason),
+            short(kind.resource),
+            f"{kind.in_use} of {kind.offered} in use",
+            "" if kind.lack in _SAID_BY_NUMBERS else style.note(kind.reason),
         )
-        for one in found.devices
+        for kind in diagnosis.devices
     ]
     holders = [
-        (one.pod, counted(one.holds), "ending" if one.ending else format_age(seen.now, one.since))
-        for one in found.holders
+        (pod.pod, counted(pod.holds), "ending" if pod.ending else format_age(seen.now, pod.since))
+        for pod in diagnosis.holders
     ]
     return [
-        style.bold(found.answer),
-        *block("state", [found.state]),
-        *block("layout", [found.layout] if found.layout else []),
-        *block("kept by", [f"MigLayout {found.keeper}"] if found.keeper else []),
+        style.bold(diagnosis.answer),
+        *block("state", [diagnosis.state]),
+        *block("layout", [diagnosis.layout] if diagnosis.layout else []),
+        *block("kept by", [f"MigLayout {diagnosis.keeper}"] if diagnosis.keeper else []),
         *block("devices", table(devices) if devices else []),
         *block("held by", _first_rows(holders, "more pod", "", style)),
         *_unseen_block(seen.unseen, style),
-        *block("next", _remedy_lines(found.remedies, style)),
+        *block("next", _remedy_lines(diagnosis.remedies, style)),
     ]

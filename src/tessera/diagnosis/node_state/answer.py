@@ -53,7 +53,9 @@ def diagnose_node(seen: Evidence, name: str) -> NodeDiagnosis:
     """Say why a node has no room for another pod with GPUs, or which room it has."""
     node, inventory = seen.nodes.by_name[name], seen.inventory
     devices = tuple(_devices(node))
-    rollouts = shown_rollouts({key: one for key, one in inventory.rollouts.items() if key == name}, ())
+    rollouts = shown_rollouts(
+        {key: rollout for key, rollout in inventory.rollouts.items() if key == name}, ()
+    )
     rollout, state, keeper = rollouts[0] if rollouts else None, state_of(node.node), inventory.keeper(name)
     cause, answer = _judge(node, state, devices, rollout)
     gpus = inventory.gpus.get(name)
@@ -97,7 +99,9 @@ def _judge(
         return "changing", f"node {name} is being changed{by}: {rollout.words}"
     if state != "ready":
         return "closed", f"node {name} takes no pods: it is {state}"
-    broken = sorted((one for one in devices if one.lack in _BROKEN), key=lambda one: ORDER[one.lack])
+    broken = sorted(
+        (device for device in devices if device.lack in _BROKEN), key=lambda device: ORDER[device.lack]
+    )
     if broken:
         return broken[0].lack, f"node {name} does not offer all its devices: {broken[0].reason}"
     if layout is not None:
@@ -106,10 +110,12 @@ def _judge(
         return lack, f"node {name} has not taken its layout: {layout.state}: {reason}"
     if not devices:
         return "no-gpu", f"node {name} offers no GPU"
-    free = {one.resource: one.offered - one.in_use for one in devices if one.lack is Lack.NOTHING}
+    free = {
+        device.resource: device.offered - device.in_use for device in devices if device.lack is Lack.NOTHING
+    }
     if free:
         return Lack.NOTHING, f"node {name} has room: {counted(free)} free"
-    return devices[0].lack, f"node {name} has no room: {'; '.join(one.reason for one in devices)}"
+    return devices[0].lack, f"node {name} has no room: {'; '.join(device.reason for device in devices)}"
 
 
 def _layout(seen: Evidence, name: str, gpus: GpuNode | None) -> str:
@@ -129,9 +135,9 @@ def _remedies(
     elif cause == "closed":
         yield Remedy("mend", f"node {name} is ready again", (f"kubectl describe node {name}",))
     by_operator = gpus is not None and gpus.by_mig_manager
-    for one in devices:
-        if one.lack == cause and one.lack in _BROKEN:
-            shortage = node.lack(PodRequest(_ANYWHERE, ({one.resource: _ONE},)))
+    for device in devices:
+        if device.lack == cause and device.lack in _BROKEN:
+            shortage = node.lack(PodRequest(_ANYWHERE, ({device.resource: _ONE},)))
             yield repair(node, shortage, 1, by_operator=by_operator)
             break
     if keeper:
