@@ -7,6 +7,7 @@ import pytest
 
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.rollouts import ROLLOUT, Owner, Phase, RolloutRecord, written
+from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.diagnosis.clusters import node, pod
 from tests.diagnosis.layouts.objects import READY, mig_layout
@@ -141,7 +142,7 @@ def test_what_may_not_be_read(served, command):
     forbidden = "/api/v1/pods"
 
     def forbid(request):
-        return status(403, "Forbidden", "no") if request.path == forbidden else None
+        return status(StatusError(403, "Forbidden", "no")) if request.path == forbidden else None
 
     served.server.intercept = forbid
     words = ("why", "node/a", "--kubeconfig", served.kubeconfig)
