@@ -384,3 +384,57 @@ def test_without_the_right_to_read_pods(world: World, namespace: str, small: Non
     finally:
         cluster.api.delete(f"{roles}bindings/full-less")
         cluster.api.delete(f"{roles}s/full-less")
+
+
+NEAR_NOBODY = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "nobody"}}}
+        ]
+    }
+}
+
+
+def test_faults_85_86_pods_that_wait_for_something_else(world: World, namespace: str) -> None:
+    """Pods with a claim that does not exist, of which the scheduler says nothing, and pods with an affinity to nothing: half a minute later all 2g are free for others."""
+    cluster = world.cluster
+    world.address.use(world.webhooks[0])
+    cluster.add_node("held", allocatable={ONE: 10, TWO: 2})
+    try:
+        with cluster.namespace() as bad:
+            path = pods_path(bad)
+            claims = [{"name": "x", "resourceClaimName": "none"}]
+            for number in range(3):
+                cluster.api.create(path, asking(f"claim-{number}", resourceClaims=claims))
+            for number in range(3):
+                cluster.api.create(path, asking(f"near-{number}", affinity=NEAR_NOBODY))
+            cluster.wait(lambda: would_get(cluster, namespace) == ONE, what="the pods hold both 2g")
+            found = pods(cluster, bad).values()
+            silent = [one for one in found if one["metadata"]["name"].startswith("claim-")]
+            assert [one["status"].get("conditions") for one in silent] == [None] * 3
+            made = max(dt.datetime.fromisoformat(one["metadata"]["creationTimestamp"]) for one in silent)
+            second = dt.timedelta(seconds=1)  # pods are made at whole seconds
+            cluster.wait(lambda: dt.datetime.now(dt.UTC) > made + second, what="a later second")
+            cluster.api.create(pods_path(namespace), asking("later", ONE))
+            cluster.wait_for_pod_bound("later", namespace=namespace)
+            cluster.wait(
+                lambda: would_get(cluster, namespace) == TWO, what="both 2g free for others", timeout=90
+            )
+            wanted = [("in_reach", 3.0), ("silent", 3.0)]
+            cluster.wait(
+                lambda: [*blocked(world.webhooks[0])] == wanted, what="all of them counted", timeout=60
+            )
+            for name in ("one", "two"):
+                assert asks(cluster.api.create(pods_path(namespace), asking(name))) == TWO
+                cluster.wait_for_pod_bound(name, namespace=namespace)
+    finally:
+        cluster.remove_node("held")
+
+
+def blocked(webhook: Webhook) -> Iterator[tuple[str, float]]:
+    """How many pods wait for something else, by why."""
+    name = "gpu_webhook_free_view_blocked_pods"
+    for reason in ("in_reach", "silent"):
+        for line in webhook.metrics():
+            if line.startswith(f'{name}{{reason="{reason}"}} '):
+                yield reason, float(line.rpartition(" ")[2])
