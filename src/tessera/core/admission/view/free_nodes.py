@@ -131,10 +131,14 @@ class FreeNodes:
 
     def look_as(self, namespace: str) -> None:
         """From now on the columns have the rooms that this namespace sees."""
-        space = namespace if namespace in self._own else ""
-        if space != self._seen_by:
+        if not self.looks_as(namespace):
+            space = namespace if namespace in self._own else ""
             self._stale.update(self._own.get(self._seen_by, ()), self._own.get(space, ()))
             self._seen_by = space
+
+    def looks_as(self, namespace: str) -> bool:
+        """Whether the columns have the rooms that this namespace sees."""
+        return self._seen_by == (namespace if namespace in self._own else "")
 
     def spaces_on(self, name: str) -> list[str]:
         """The namespaces that have rooms on a node which they alone see."""
