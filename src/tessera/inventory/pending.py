@@ -22,9 +22,11 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.blocked_pods import (
     BlockedUntil,
     IdleDevices,
+    ReachedKinds,
     PodTimes,
     blocked_by_reach,
     blocked_by_turns,
+    is_due,
     without_pods,
 )
 from tessera.core.planning.changes import Way
@@ -71,6 +73,7 @@ class NodeMemory:
     def __init__(self) -> None:
         self.idle = IdleDevices()
         self.blocked = BlockedUntil()
+        self.kinds = ReachedKinds()
         self._facts: dict[str, NodeFacts] = {}
 
     def of(self, inventory: Inventory) -> dict[str, NodeFacts]:
@@ -202,10 +205,11 @@ class Pending:
             else:
                 memory.note_idle(inventory, self._facts, then, now)
                 idle = [NodeRoom(room.node, memory.idle.on(room.node.name)) for room in self._rooms]
-                in_reach = blocked_by_reach(considered, idle, times, now)
+                in_reach = blocked_by_reach(considered, idle, times, now, memory.kinds)
             for name in in_reach:
                 self.blocked[name] = Block.IN_REACH
-                known.put(times[name].uid, Block.IN_REACH, now)
+                if is_due(times[name], now):
+                    known.put(times[name].uid, Block.IN_REACH, now)
             considered = without_pods(considered, in_reach)
         self.demand: Demand = demand_of(self._unblocked(), since, inventory.rejected.found)
         self.waiting: WaitingGroups = sort_out(considered, self._rooms, for_running=for_running)

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.core.planning.blocked_pods import PodTimes, blocked_by_reach, blocked_by_turns, without_pods
+from tessera.core.planning.blocked_pods import (
+    PodTimes,
+    ReachedKinds,
+    blocked_by_reach,
+    blocked_by_turns,
+    without_pods,
+)
 from tessera.core.planning.waiting import groups_of
 from tests.core.planning.test_waiting import SINCE, ZONE_A, room, use
 
@@ -55,5 +61,5 @@ def test_what_was_in_reach_all_the_time(times, blocked):
     uses += [use("cpu", small="1", cpu="8")]
     some = groups(*uses, use("runs", node="n", record="3g.30gb->1g.10gb", small="1"))
     known = {name: times for group in some for name in group.names}
-    found = blocked_by_reach(some, [room("n", small=1, cpu=4)], known, 100.0)
+    found = blocked_by_reach(some, [room("n", small=1, cpu=4)], known, 100.0, ReachedKinds())
     assert found == ({"ml/a", "ml/b"} if blocked else set())

@@ -132,6 +132,21 @@ def test_a_device_that_goes_from_pod_to_pod_was_not_in_reach():
         assert (seen.blocked, wants(seen)) == ({}, {("bad", "2g.20gb"): 19})
 
 
+def test_fault_88_pods_that_are_made_again_and_again_hold_nothing():
+    """Each is younger than 30 s, and asks for other cpu: what counts is that their namespace's pods have had such a device in reach all the time."""
+    memory, blocked = NodeMemory(), []
+    for look_number in range(8):
+        later = 10 * look_number
+        crowd = [waits(f"p{look_number}-{number}", 1 - later, -later) for number in range(4)]
+        for number, one in enumerate(crowd):
+            one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = f"{100 * look_number + number}m"
+        victim = waits("victim", 1, 0, MIG + "1g.10gb", "good")
+        seen = look(cluster(*crowd, victim), memory, NOW + later)
+        assert wants(seen) == {("good", "1g.10gb"): 1}
+        blocked.append(seen.blocked.get(Block.IN_REACH, 0))
+    assert blocked == [0, 0, 0, 0, 0, 0, 4, 4]
+
+
 def test_what_is_being_changed_was_not_in_reach():
     """A node that is cordoned takes no pods, whatever is free on it."""
     memory, inventory = NodeMemory(), cluster(waits("a", 999, 999))

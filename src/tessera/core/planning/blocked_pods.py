@@ -3,7 +3,7 @@
 They get nothing of what is free, and nothing is planned for them.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.core.devices.capacity import PodUse
@@ -24,6 +24,7 @@ class PodTimes:
 
 Times = Mapping[str, PodTimes]  # by namespace/name
 Amounts = Mapping[str, Number]
+_Kind = tuple[str, frozenset[tuple[str, Number]]]  # namespace, and the devices that each pod asks for
 
 
 def without_pods(groups: Sequence[DemandGroup], names: Collection[str]) -> list[DemandGroup]:
@@ -36,27 +37,59 @@ def without_pods(groups: Sequence[DemandGroup], names: Collection[str]) -> list[
     return [group for group in left if group.names]
 
 
+class ReachedKinds:
+    """Since when pods of a namespace that ask for the same devices have had one in reach, look by look.
+
+    Such pods may be made again and again, so that none of them is old enough.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[_Kind, float] = {}
+
+    def note(self, kinds: Iterable[_Kind], now: float) -> None:
+        """These have one in reach, and no others."""
+        self._since = {kind: self._since.get(kind, now) for kind in kinds}
+
+    def is_due(self, kind: _Kind, now: float) -> bool:
+        return now - self._since.get(kind, now) >= PATIENT
+
+
+def _kind_of(group: DemandGroup, name: str) -> _Kind:
+    return name.partition("/")[0], frozenset((r, amount) for r, amount in group.asks.items() if is_any_gpu(r))
+
+
 def blocked_by_reach(
-    groups: Sequence[DemandGroup], idle: Sequence[NodeRoom], times: Times, now: float
+    groups: Sequence[DemandGroup],
+    idle: Sequence[NodeRoom],
+    times: Times,
+    now: float,
+    kinds: ReachedKinds,
 ) -> set[str]:
     """The pods that had a device in reach for long enough; `idle` is what was free on nodes all that time."""
-    groups = [
-        group
-        for group in groups
-        if group.waits and any(_is_due(times.get(name), now) for name in group.names)
-    ]
+    reaching = _reaching([group for group in groups if group.waits and not group.rejected], idle)
+    kinds.note({_kind_of(group, name) for group in reaching for name in group.names}, now)
+    return {
+        name
+        for group in reaching
+        for name in group.names
+        if is_due(times.get(name), now) or kinds.is_due(_kind_of(group, name), now)
+    }
+
+
+def _reaching(groups: Sequence[DemandGroup], idle: Sequence[NodeRoom]) -> list[DemandGroup]:
+    """The groups whose pods fit in what was free all the time."""
     # of thousands of nodes few have anything idle, and each is compared with each group
     idle = [room for room in idle if any(is_any_gpu(name) and amount for name, amount in room.free.items())]
     may, _ = allowed_nodes(groups, idle)
     having = nodes_having(idle)
-    blocked: set[str] = set()
+    reaching = []
     for group, nodes in zip(groups, may, strict=True):
         for asks in (group.asks, *group.instead):
             enough = having(asks)
             if any(i in enough and idle[i].fits(asks, 1) for i in nodes):
-                blocked.update(name for name in group.names if _is_due(times.get(name), now))
+                reaching.append(group)
                 break
-    return blocked
+    return reaching
 
 
 def blocked_by_turns(
@@ -73,7 +106,7 @@ def blocked_by_turns(
             name
             for group, after in zip(left, rest, strict=True)
             for name in group.names[: len(group.names) - len(after.names)]
-            if _is_due(times.get(name), now, turn * PATIENT)
+            if is_due(times.get(name), now, turn * PATIENT)
         ]
         if not placed:
             break
@@ -84,7 +117,7 @@ def blocked_by_turns(
     return blocked
 
 
-def _is_due(pod: PodTimes | None, now: float, later: float = 0.0) -> bool:
+def is_due(pod: PodTimes | None, now: float, later: float = 0.0) -> bool:
     """Whether a pod is blocked if a device was in reach since the scheduler judged it, or so much later."""
     if pod is None or pod.judged is None:
         return False
