@@ -39,6 +39,7 @@ from tessera.core.planning.waiting import (
     NodeRoom,
     PlanEffect,
     WaitingGroups,
+    allowed_nodes,
     groups_of,
     settle,
     sort_out,
@@ -193,38 +194,36 @@ class Pending:
         known = BlockedUntil() if memory is None else memory.blocked
         times: dict[str, PodTimes] = {}
         if now is not None:
-            self.blocked, times = known.sort_out(self._waiting(), inventory.judged_until, seconds, now)
+            waiting = {
+                f"{use.namespace}/{use.name}": use
+                for use in inventory.pods
+                if not use.node and (use.claim or any(map(is_any_gpu, use.amounts)))
+            }
+            self.blocked, times = known.sort_out(waiting, inventory.judged_until, seconds, now)
         groups = groups_of(self._unblocked(), since, inventory.rejected.found)
         considered = bound(groups)
         self.not_considered = sum(len(one.names) for one in groups) - sum(
             len(one.names) for one in considered
         )
+        allowed = allowed_nodes(considered, self._rooms)
         if now is not None:
             if memory is None:
-                in_reach = blocked_by_turns(considered, self._rooms, times, now)
+                in_reach = blocked_by_turns(considered, allowed[0], self._rooms, times, now)
             else:
                 memory.note_idle(inventory, self._facts, then, now)
                 idle = [NodeRoom(room.node, memory.idle.on(room.node.name)) for room in self._rooms]
-                in_reach = blocked_by_reach(considered, idle, times, now, memory.kinds)
+                in_reach = blocked_by_reach(considered, allowed[0], idle, times, now, memory.kinds)
             for name in in_reach:
                 self.blocked[name] = Block.IN_REACH
                 if is_due(times[name], now):
                     known.put(times[name].uid, Block.IN_REACH, now)
             considered = without_pods(considered, in_reach)
         self.demand: Demand = demand_of(self._unblocked(), since, inventory.rejected.found)
-        self.waiting: WaitingGroups = sort_out(considered, self._rooms, for_running=for_running)
-
-    def _waiting(self) -> dict[str, PodUse]:
-        """The pods that wait for GPUs, by namespace/name."""
-        return {
-            f"{use.namespace}/{use.name}": use
-            for use in self._inventory.pods
-            if not use.node and (use.claim or any(map(is_any_gpu, use.amounts)))
-        }
+        self.waiting: WaitingGroups = sort_out(
+            considered, self._rooms, for_running=for_running, allowed=allowed
+        )
 
     def _unblocked(self) -> list[PodUse]:
-        if not self.blocked:
-            return self._inventory.pods
         return [use for use in self._inventory.pods if f"{use.namespace}/{use.name}" not in self.blocked]
 
     @property

@@ -11,7 +11,7 @@ from tessera.core.planning.blocked_pods import (
     blocked_by_turns,
     without_pods,
 )
-from tessera.core.planning.waiting import groups_of
+from tessera.core.planning.waiting import allowed_nodes, groups_of
 from tests.core.planning.test_waiting import SINCE, ZONE_A, room, use
 
 
@@ -40,7 +40,7 @@ def test_pods_take_turns_at_what_is_free(number, free, age, blocked):
     some = groups(*crowd(number, small="1"))
     times = {name: PodTimes(1000.0, 1000.0) for group in some for name in group.names}
     rooms = [room("n", small=free)]
-    found = blocked_by_turns(some, rooms, times, 1000.0 + age)
+    found = blocked_by_turns(some, allowed_nodes(some, rooms)[0], rooms, times, 1000.0 + age)
     assert len(found) == blocked
     assert rooms[0].free == room("n", small=free).free, "nothing was given out"
     assert sum(len(group.names) for group in without_pods(some, found)) == number - blocked
@@ -61,5 +61,6 @@ def test_what_was_in_reach_all_the_time(times, blocked):
     uses += [use("cpu", small="1", cpu="8")]
     some = groups(*uses, use("runs", node="n", record="3g.30gb->1g.10gb", small="1"))
     known = {name: times for group in some for name in group.names}
-    found = blocked_by_reach(some, [room("n", small=1, cpu=4)], known, 100.0, ReachedKinds())
+    idle = [room("n", small=1, cpu=4)]
+    found = blocked_by_reach(some, allowed_nodes(some, idle)[0], idle, known, 100.0, ReachedKinds())
     assert found == ({"ml/a", "ml/b"} if blocked else set())

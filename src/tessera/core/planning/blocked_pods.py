@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.blocked import ASKED_AGAIN, MOST_TURNS, PATIENT, Block, find_block
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.planning.waiting import DemandGroup, NodeRoom, allowed_nodes, nodes_having, settle
+from tessera.core.planning.waiting import DemandGroup, NodeRoom, nodes_having, settle
 from tessera.core.resources import is_any_gpu
 
 
@@ -28,13 +28,12 @@ _Kind = tuple[str, frozenset[tuple[str, Number]]]  # namespace, and the devices 
 
 
 def without_pods(groups: Sequence[DemandGroup], names: Collection[str]) -> list[DemandGroup]:
-    """The groups without some pods, and without groups that are empty then."""
+    """The groups without some pods; groups may be empty then."""
     if not names:
         return list(groups)
-    left = [
+    return [
         replace(group, names=tuple(name for name in group.names if name not in names)) for group in groups
     ]
-    return [group for group in left if group.names]
 
 
 class ReachedKinds:
@@ -60,13 +59,14 @@ def _kind_of(group: DemandGroup, name: str) -> _Kind:
 
 def blocked_by_reach(
     groups: Sequence[DemandGroup],
+    may: Sequence[Sequence[int]],
     idle: Sequence[NodeRoom],
     times: Times,
     now: float,
     kinds: ReachedKinds,
 ) -> set[str]:
-    """The pods that had a device in reach for long enough; `idle` is what was free on nodes all that time."""
-    reaching = _reaching([group for group in groups if group.waits and not group.rejected], idle)
+    """The pods that had a device in reach for long enough; `idle` is what was free on nodes all that time, `may` where each group may go."""
+    reaching = _reaching(groups, may, idle)
     kinds.note({_kind_of(group, name) for group in reaching for name in group.names}, now)
     return {
         name
@@ -76,14 +76,15 @@ def blocked_by_reach(
     }
 
 
-def _reaching(groups: Sequence[DemandGroup], idle: Sequence[NodeRoom]) -> list[DemandGroup]:
+def _reaching(
+    groups: Sequence[DemandGroup], may: Sequence[Sequence[int]], idle: Sequence[NodeRoom]
+) -> list[DemandGroup]:
     """The groups whose pods fit in what was free all the time."""
-    # of thousands of nodes few have anything idle, and each is compared with each group
-    idle = [room for room in idle if any(is_any_gpu(name) and amount for name, amount in room.free.items())]
-    may, _ = allowed_nodes(groups, idle)
     having = nodes_having(idle)
     reaching = []
     for group, nodes in zip(groups, may, strict=True):
+        if not group.waits or group.rejected:
+            continue
         for asks in (group.asks, *group.instead):
             enough = having(asks)
             if any(i in enough and idle[i].fits(asks, 1) for i in nodes):
@@ -93,10 +94,13 @@ def _reaching(groups: Sequence[DemandGroup], idle: Sequence[NodeRoom]) -> list[D
 
 
 def blocked_by_turns(
-    groups: Sequence[DemandGroup], rooms: Sequence[NodeRoom], times: Times, now: float
+    groups: Sequence[DemandGroup],
+    may: Sequence[Sequence[int]],
+    rooms: Sequence[NodeRoom],
+    times: Times,
+    now: float,
 ) -> set[str]:
     """The same for a command that looks once: as if what is free now had always been free, and pods had taken turns at it."""
-    may, _ = allowed_nodes(groups, rooms)
     blocked: set[str] = set()
     left = list(groups)
     for turn in range(MOST_TURNS):

@@ -153,14 +153,21 @@ def _instead(use: PodUse, asks: Mapping[str, Number]) -> tuple[Mapping[str, Numb
     return tuple({**others, **choice} for choice in use.alternatives.choices() if choice != first)
 
 
+AllowedNodes = tuple[list[list[int]], list[str]]  # of each group: its nodes, and why it has none
+
+
 def sort_out(
-    groups: Sequence[DemandGroup], rooms: Sequence[NodeRoom], *, for_running: bool = True
+    groups: Sequence[DemandGroup],
+    rooms: Sequence[NodeRoom],
+    *,
+    for_running: bool = True,
+    allowed: AllowedNodes | None = None,
 ) -> WaitingGroups:
     """Give out what is free, in `rooms`, and say of the rest what would help it.
 
-    `for_running`: what pods could have that fell back and run is among what was given out. They will not take it as long as they run.
+    `allowed`: where each group may go, if that is known. `for_running`: what pods could have that fell back and run is among what was given out. They will not take it as long as they run.
     """
-    may, why = allowed_nodes(groups, rooms)
+    may, why = allowed or allowed_nodes(groups, rooms)
     rest, given = settle(groups, may, rooms, for_running=for_running)
     left_over = _LeftOver(rooms)
     free, hopeless, to_plan = [], [], []
@@ -260,9 +267,7 @@ def nodes_having(rooms: Sequence[NodeRoom]) -> Callable[[Iterable[str]], set[int
     return have
 
 
-def allowed_nodes(
-    groups: Sequence[DemandGroup], rooms: Sequence[NodeRoom]
-) -> tuple[list[list[int]], list[str]]:
+def allowed_nodes(groups: Sequence[DemandGroup], rooms: Sequence[NodeRoom]) -> AllowedNodes:
     """The nodes that each group may go to; and where there are none, why."""
     pods = [group.where for group in groups]
     keys = sorted({key for pod in pods for key in label_keys(pod.node_selector, pod.required_terms)})
