@@ -187,7 +187,7 @@ def test_kubectl_habits(control_plane: Client, installed: Path, namespace: str, 
     ):
         assert word in explained
     explained = " ".join(cluster.kubectl("explain", "miglayouts.status.updating").split())
-    assert "Whether somebody else had cordoned the node when it got its slot." in explained
+    assert "whether somebody else had cordoned the node." in explained
     auto = json.dumps(mig_layout("auto", mode="Auto", layouts=None, autopilot={"maximum": {"7g.141gb": 0}}))
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=auto)
     defaults = {"dryRun": True, "keepWhole": 0, "recutsPerHour": 20, "coolDown": "10m"}

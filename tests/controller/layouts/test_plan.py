@@ -79,7 +79,7 @@ def test_max_unavailable(most, of, begin):
     """So many nodes begin as may be without their devices, in the order of their names."""
     found = planned(*(seen(f"gpu-{number}") for number in range(of)), rollout={"maxUnavailable": most})
     assert found.begin == [f"gpu-{number}" for number in range(begin)]
-    assert found.slots == [Slot(name, cordoned_before=False) for name in found.begin]
+    assert found.slots == [Slot(name) for name in found.begin]
 
 
 def test_rollouts_of_others_count():

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tessera.controller.layouts.configurations import OurConfigurations
 from tessera.controller.layouts.judging import Verdict, judge
-from tessera.controller.layouts.plan import SeenNode, is_lost, kept_by, may_begin_by, skipped
+from tessera.controller.layouts.plan import SeenNode, is_lost, kept_by, known_slot, may_begin_by, skipped
 from tessera.controller.layouts.slots import RolloutRecords, longest_phase
 from tessera.controller.layouts.state import LayoutState
 from tessera.controller.reconciler import (
@@ -337,7 +337,8 @@ class NodeRollouts:
             self._metrics.rollouts.add("gone")
             log.warning("node %s is gone: MigLayout %s has its slot back", name, layout.name)
             return True
-        one, slot = self._state.refresh_node(seen.node), layout.slots[name]
+        one = self._state.refresh_node(seen.node)
+        slot = known_slot(layout, name, self.records.with_slot)
         if is_lost(one, slot):
             await self._write_again(seen, layout, slot)
             return False

@@ -83,7 +83,7 @@ class LayoutPlan:
     )  # nodes that have a slot, and no rollout as far as is known
     # nodes whose rollout is one of a MigLayout that is gone: it counts here from now on
     adopted: list[str] = field(default_factory=list)
-    # by node, whether it was cordoned before: of slots that are new, and of those that do not say it yet
+    # by node, whether it was cordoned before, as its record says it: for slots that do not say it yet
     cordoned_before: dict[str, bool] = field(default_factory=dict)
     recuts: dict[str, list[Recut]] = field(default_factory=dict)  # mode Auto: by node, its cards to be cut
     stopped: str = ""  # why no further node begins
@@ -141,6 +141,12 @@ def find_slot_holders(
 def owner_on(node: SeenNode | None) -> str:
     """The UID of the MigLayout whose rollout is on a node; empty where none is."""
     return node.record.owner.uid if node is not None and node.record is not None else ""
+
+
+def known_slot(layout: MigLayout, name: str, remembered: Mapping[str, RolloutRecord]) -> Slot:
+    """A slot, with what is remembered of its node's record where the status does not say it yet."""
+    slot, record = layout.slots[name], remembered.get(name)
+    return slot if record is None or slot.cordoned_before is not None else Slot(name, record.cordoned)
 
 
 def is_lost(node: SeenNode, slot: Slot) -> bool:
@@ -202,7 +208,7 @@ def plan(
         fixed = partial(_fixed, judge=judge, busy=busy, now=now, told=told or {})
         try:
             ready = autopilot if one.layout.follows_demand else fixed
-            _plan(one, keeps[uid], holders[uid], with_slot | {*one.adopted}, ready)
+            _plan(one, keeps[uid], holders[uid], with_slot | {*one.adopted}, ready, remembered)
         except Exception as bug:  # noqa: BLE001 # of this MigLayout, whose work raises it: the others have their plans
             plans[uid] = LayoutPlan(one.layout, bug=bug)
     return list(plans.values())
@@ -214,6 +220,7 @@ def _plan(
     records: AbstractSet[str],
     with_slot: AbstractSet[str],
     ready: Callable[[LayoutPlan, Sequence[SeenNode]], Sequence[str]],
+    remembered: Mapping[str, RolloutRecord],
 ) -> None:
     """Say how nodes stand, and give slots to those that are ready to begin.
 
@@ -233,19 +240,24 @@ def _plan(
     if layout.ends:
         plan.stopped, may = "it is being deleted", ()
     by_name = {node.name: node for node in kept}
+    slots = {name: known_slot(layout, name, remembered) for name in layout.updating}
     unused = {name for name in layout.updating if name not in records}
-    lost = {name for name in unused & by_name.keys() if is_lost(by_name[name], layout.slots[name])}
+    lost = {name for name in unused & by_name.keys() if is_lost(by_name[name], slots[name])}
     # also of those that another MigLayout still sees through: one that was deleted, and made again
     under_way = {*records, *lost, *(by_name.keys() & with_slot)}
     # these have their slot already; what the autopilot had decided is not known any more
     again = [] if layout.follows_demand else [name for name in may if name in unused - lost]
-    again = [name for name in again if may_begin_by(layout.slots[name], by_name[name])]
+    again = [name for name in again if may_begin_by(slots[name], by_name[name])]
     again = again[: max(0, at_once - len(under_way))]
     free = max(0, at_once - len({*layout.updating, *under_way}))
     plan.begin = again + [name for name in may if name not in unused][:free]
     plan.unused = sorted(unused.difference(again))
-    for name in ({*plan.begin} - unused | {*records, *plan.adopted}) & by_name.keys():
-        plan.cordoned_before[name] = _was_cordoned(by_name[name])
+    for name, slot in slots.items():
+        if slot.cordoned_before is not None:
+            plan.cordoned_before[name] = slot.cordoned_before
+    for name in {*records, *plan.adopted} & by_name.keys():
+        if (record := by_name[name].record) is not None:
+            plan.cordoned_before[name] = record.cordoned
 
 
 def _orphans(
@@ -266,11 +278,6 @@ def _orphans(
         and node.name not in layout.slots
         and (node.name in with_slot or (record.owner.name == again and record.uncordons))
     ]
-
-
-def _was_cordoned(node: SeenNode) -> bool:
-    """Whether somebody else has cordoned a node."""
-    return node.record.cordoned if node.record is not None else bool(node.node.spec.unschedulable)
 
 
 def say_foreign(record: RolloutRecord) -> str:

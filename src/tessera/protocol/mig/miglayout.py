@@ -289,8 +289,8 @@ class Slot(Part, omit_defaults=True):
     """A node that may be cordoned."""
 
     name: str
-    # whether the node was cordoned when it got the slot, and so stays at the end; None: an earlier version
-    # gave the slot
+    # whether somebody else had cordoned the node, so that it stays cordoned; None: it is not known that the
+    # controller has cordoned it
     cordoned_before: bool | None = None
 
 
