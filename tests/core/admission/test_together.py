@@ -90,7 +90,12 @@ def test_like_trying_everything(
         patch.setattr(together, "_COMBINATIONS_BEFORE_TRIALS", combinations_before_trials)
         patch.setattr(together, "_ONE_TRIAL", one_trial)
         injecting = Injecting(frozenset(ruled), large_enough) if ruled or refused else NO_RULES
-        found = Together(lists, room, accepts, Work(), injecting).best((1 << len(nodes)) - 1)
+        every = (1 << len(nodes)) - 1
+        first, found = (
+            look(Together(lists, room, accepts, Work(), injecting), every)
+            for look in (Together.first, Together.best)
+        )
+    assert first is None or first == found
     assert found == walked(lists, alone, lambda chosen: accepts(chosen, alone(chosen)))
 
 

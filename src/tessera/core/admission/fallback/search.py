@@ -249,6 +249,9 @@ class FallbackSearch:
             ruled = frozenset() if self._injects_anyway else frozenset(to for _, to in self._injects)
             injecting = Injecting(ruled, self._large_enough_injected)
         self._together = Together(lists, self._room, self._has_room_injected, self.work, injecting)
+        found = self._together.first(self._with_beside)
+        if found is not None:
+            return found
         every = self.need((*self.asked, WHOLE_GPU))
         return self._together.best(self.usable.with_devices(self._with_beside, every))
 

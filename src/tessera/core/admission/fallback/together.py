@@ -85,10 +85,21 @@ class Together:
         self._ahead: list[_Ahead] = []
         self._chosen: dict[str, str] = {}
 
+    def first(self, nodes: int) -> dict[str, str] | None:
+        """What `best` finds, if it is one of the first combinations, as it is for most pods: to look ahead would take longer."""
+        if self._injecting is not NO_RULES:
+            return None
+        self._looks = _FIRST_LOOKS
+        reached = {one.order for found in self._candidates for one in found}
+        for worst in _STEPS:
+            if worst in reached:
+                for changes in range(1, len(self._asked) + 1):
+                    if self._look(0, worst, changes, 0, nodes):
+                        return self._chosen
+        return None
+
     def best(self, nodes: int) -> dict[str, str] | None:
         """What each profile becomes; None when nothing fits, or there are too many combinations."""
-        if self._injecting is NO_RULES and self._is_first_look_enough(nodes):
-            return self._chosen
         self._later = [iter(found) for found in self._candidates]
         self._next = [next(found, None) for found in self._later]
         self._lists = [[] for _ in self._asked]
@@ -108,17 +119,6 @@ class Together:
                         return self._chosen
         self._work.spend(self.combinations)
         return None
-
-    def _is_first_look_enough(self, nodes: int) -> bool:
-        """Whether one of the first combinations fits, as it does for most pods: to look ahead would take longer."""
-        self._looks = _FIRST_LOOKS
-        reached = {one.order for found in self._candidates for one in found}
-        for worst in _STEPS:
-            if worst in reached:
-                for changes in range(1, len(self._asked) + 1):
-                    if self._look(0, worst, changes, 0, nodes):
-                        return True
-        return False
 
     def _look(self, place: int, worst: int, changes: int, used: int, nodes: int) -> bool:
         """Choose from one profile on, as `_choose` does, with no look ahead; False, too, after some looks."""
@@ -172,7 +172,7 @@ class Together:
         every = [[-1]]
         for place in reversed(range(len(self._asked))):
             room, after = self._room(self._asked[place], 1 << place), [*every[-1], 0]
-            every.append([-1, *(more | fewer & room for fewer, more in pairwise(after))])
+            every.append([-1, *[more | fewer & room for fewer, more in pairwise(after)]])
         return every[::-1]
 
     def _begin(self) -> None:
