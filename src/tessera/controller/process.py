@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 COMPONENT: Final = "tessera-controller"  # as events name it
 _HUNG_SECONDS: Final = 120.0  # a process that has not tried to get or renew the Lease for so long hangs
 # Collections of younger objects between two of all objects; Python's default is 10. The copy of a large cluster has a
-# million objects and next to no cycles, and each collection of all goes through them.
-_COLLECTIONS: Final = 100
+# million objects, and each collection of all goes through them: after 1,250 events of pods one finds 27 that are garbage.
+_COLLECTIONS: Final = 1_000
 
 
 class Controller:

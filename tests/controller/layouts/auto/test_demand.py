@@ -1,6 +1,8 @@
 """The nodes that mode Auto looks at."""
 
+import gc
 import json
+import weakref
 
 from tessera.controller.layouts.auto.demand import DemandFollower
 from tessera.controller.layouts.plan import SeenNode
@@ -18,6 +20,21 @@ def node(name, amount):
         "status": {"allocatable": {GPU: amount}, "capacity": {GPU: amount}},
     }
     return SeenNode.of(decode_node(json.dumps(document).encode()))
+
+
+def test_nothing_is_held_once_it_is_stopped():
+    """What was followed goes at once, whenever Python would collect it."""
+    client = Client(Cluster(ServerAddress.parse("http://127.0.0.1:1", where="test")))
+    demand = DemandFollower(client, Follower(client), {}, Beside())
+    gc.disable()
+    try:
+        demand.start()
+        assert demand._followed is not None
+        inventory = weakref.ref(demand._followed)
+        demand.stop()
+        assert inventory() is None
+    finally:
+        gc.enable()
 
 
 def test_nodes_are_taken_as_they_are_now(caplog):

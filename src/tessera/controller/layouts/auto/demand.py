@@ -1,6 +1,7 @@
 """What pods wait for, followed as long as a MigLayout is in mode Auto."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -93,7 +94,9 @@ class DemandFollower:
     def stop(self) -> None:
         if self._followed is not None:
             self._follower.drop(self._followed.table)
-        self._followed = self._bug = None
+            self._followed, self._memory = None, NodeMemory()
+            gc.collect()  # the table and the inventory refer to each other, and all objects are seldom gone through
+        self._bug = None
         self._nodes = {}
 
     def take_nodes(self, nodes: Mapping[str, SeenNode]) -> None:
