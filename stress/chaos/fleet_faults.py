@@ -149,10 +149,17 @@ class _Breaker:
 
     @contextmanager
     def node_gone(self) -> Iterator[None]:
+        """A machine goes with its pods, and another one of its name comes, with other cards."""
+        api, plugins = self._cluster.api, self._world.plugins
         self._world.change_layout()
+        plugins.absent.add(LAST)
         self._cluster.remove_node(LAST)
+        for pod in api.get(pods_path(NAMESPACE), fieldSelector=f"spec.nodeName={LAST}")["items"]:
+            api.delete(f"{pods_path(NAMESPACE)}/{pod['metadata']['name']}", gracePeriodSeconds="0")
         yield
         add_gpu_node(self._cluster, LAST, FIXED)
+        plugins.take(api.get(f"{NODES}/{LAST}"))
+        plugins.absent.discard(LAST)
 
     @contextmanager
     def node_not_ready(self) -> Iterator[None]:
