@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tessera.cli.common.output import Style, block, headed
-from tessera.core.text import age, number_of, printable, shortened
+from tessera.cli.common.output import Style, block, format_age, headed
+from tessera.core.text import number_of, printable, shortened
 from tessera.diagnosis.gather import CONFIGURATION
 from tessera.diagnosis.layouts.status import cut
 from tessera.diagnosis.pod_groups.groups import WaitingDiagnosis
@@ -48,7 +48,7 @@ def groups_text(waiting: WaitingDiagnosis, style: Style) -> Iterator[str]:
             shortened(printable(group.owner or f"Pod {group.oldest}"), _MOST_OF_NAME),
             str(group.pods),
             group.asks or "-",
-            age(waiting.now, group.since).removeprefix("for "),
+            format_age(waiting.now, group.since),
             cut(group.answer),
         )
         for group in waiting.groups
