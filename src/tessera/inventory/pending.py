@@ -22,8 +22,8 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.blocked_pods import (
     BlockedUntil,
     IdleDevices,
-    ReachedKinds,
     PodTimes,
+    ReachedKinds,
     blocked_by_reach,
     blocked_by_turns,
     is_due,

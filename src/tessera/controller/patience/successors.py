@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 from tessera.core.admission.moves import Move, Remade
 from tessera.core.requests.record import asked_of
-from tessera.diagnosis.patience.history import Doubt
-from tessera.diagnosis.patience.pending_pods import PendingPod, doubting
+from tessera.diagnosis.patience.history import Doubt, doubting
+from tessera.diagnosis.patience.pending_pods import PendingPod
 from tessera.kube.watch.table import Key
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.webhook import decode_config_map
 
 CONFIG_MAP: Final = "tessera-patience"
+_DOUBTS_THAT_COUNT: Final = 2  # namespaces: what the pods of one do says nothing about the others
 _KEY: Final = "evictions.json"
 # owners that are remembered: at ten evictions a minute the last hour and a half at least; 1,000 take some 60 KiB
 _MOST_OWNERS: Final = 1000
@@ -132,3 +133,9 @@ class History:
             self.owners[owner] = tries._replace(times=tries.times - 1)
             if tries.times <= 1:
                 del self.owners[owner]
+
+
+def doubting(doubts: Mapping[str, Doubt], now: float) -> list[str]:
+    """The namespaces for whose doubts no pod is evicted anywhere; none where there are too few."""
+    counting = [namespace for namespace, doubt in doubts.items() if now < doubt.counts_until]
+    return counting if len(counting) >= _DOUBTS_THAT_COUNT else []

@@ -37,7 +37,7 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.record import DECIDED_ANNOTATION, Mark, asked_of, mark_of
 from tessera.core.text import duration
-from tessera.diagnosis.patience.history import Doubt
+from tessera.diagnosis.patience.history import Doubt, doubting
 from tessera.kube.watch.table import Key, read_key
 from tessera.protocol.kubernetes.controllers import EventIn, decode_workload
 from tessera.protocol.kubernetes.lean_pod import QUEUE_LABEL, decode_lean_pod, pod_of
@@ -257,7 +257,6 @@ class Job:
 _SCALES_UP: Final = frozenset({"TriggeredScaleUp", "Nominated"})
 # Seconds after which they have given up: the cluster-autoscaler's --max-node-provision-time, and Karpenter's time to register
 _SCALE_UP_SECONDS: Final = 900.0
-_DOUBTS_THAT_COUNT: Final = 2  # namespaces: what the pods of one do says nothing about the others
 
 WORDS: Final[Mapping[str, str]] = {
     "deleted": "it is being deleted",
@@ -301,12 +300,6 @@ def left_by_block(pod: PendingPod, view: ClusterView) -> str:
     """Why a pod is left alone that waits for something else than a device; empty: it is not."""
     block = view.free.block_of("/".join(pod.key)) if view.free is not None else None
     return "blocked" if block in (Block.IN_REACH, Block.SILENT) else ""
-
-
-def doubting(doubts: Mapping[str, Doubt], now: float) -> list[str]:
-    """The namespaces for whose doubts no pod is evicted anywhere; none where there are too few."""
-    counting = [namespace for namespace, doubt in doubts.items() if now < doubt.counts_until]
-    return counting if len(counting) >= _DOUBTS_THAT_COUNT else []
 
 
 def left_by_doubt(pod: PendingPod, doubts: Mapping[str, Doubt], now: float) -> str:

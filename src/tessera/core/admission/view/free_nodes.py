@@ -194,6 +194,7 @@ class FreeNodes:
 
     def has_free(self, among: int, gpus: Usage) -> bool:
         """Whether one of some nodes has these GPUs free; it is asked about many kinds of pods, and mostly about one node."""
+        self.look_as("")
         if self._stale:
             self.refresh()
         if among != self._among:
