@@ -80,7 +80,10 @@ class Inventory:
 
     def use_of(self, pod: PodIn) -> PodUse:
         """What a pod uses of the resources that are asked about."""
-        return pod_use_of(pod, self.keep, where=self.holds if self.places else None)
+        use = pod_use_of(pod, self.keep, where=self.holds if self.places else None)
+        if use.amounts and (use.node or use.judged):
+            self.judged_until = max(self.judged_until, pod.metadata.creation_timestamp or "")
+        return use
 
     def put(self, one: InventoryNode) -> None:
         """Take a node in, if it is asked about."""
@@ -131,15 +134,9 @@ class Inventory:
 
     def add(self, pod: PodUse) -> None:
         if pod.amounts:
-            self.note_judged(pod)
             self.capacity.add(pod)
             if self.holds(pod):
                 self.pods.append(pod)
-
-    def note_judged(self, pod: PodUse) -> None:
-        """A pod was seen: what it says of how far the scheduler has come."""
-        if (pod.node or pod.judged) and pod.created > self.judged_until:
-            self.judged_until = pod.created
 
     def add_pod(self, pod: PodIn) -> None:
         """Take a pod in, with the devices that it holds where they are asked for."""
@@ -331,7 +328,6 @@ class FollowedInventory:
         self._remove_pod(Key(one.namespace, one.name))
         if one.amounts:
             self._pods.setdefault(one.namespace, {})[one.name] = one
-            self.inventory.note_judged(one)
             self.inventory.capacity.add(one)
             self.changed.set()
 
