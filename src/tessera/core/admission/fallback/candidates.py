@@ -51,61 +51,64 @@ class Candidates(NamedTuple):
     def of(cls, every: Sequence[Candidate]) -> Self:
         return cls(every, tuple([one for one in every if not one.obstacle]))
 
+    @classmethod
+    def of_profile(
+        cls,
+        asked: str,
+        profile: MigProfile,
+        need: Number,
+        usable: Usable,
+        policy: FallbackPolicy,
+        constraints: Constraints,
+        over_quota: Callable[[str], str] | None,
+    ) -> "Candidates":
+        """What may stand for so many devices of a profile; `over_quota` says which quota forbids a resource, if one is about GPUs."""
+        offered = tuple(usable.most)
+        # a node's credentials can state thousands of resources, and others each time
+        list_all = cls.list_all if len(offered) <= MOST_REMEMBERED else cls.list_all.__wrapped__
+        listed = list_all(
+            asked,
+            profile,
+            need > policy.max_whole_gpus,
+            offered,
+            usable.whole,
+            usable.card_memory_gb,
+            policy,
+            constraints,
+        )
+        return listed if over_quota is None else listed.within_quota(over_quota)
 
-def candidates_for(
-    asked: str,
-    profile: MigProfile,
-    need: Number,
-    usable: Usable,
-    policy: FallbackPolicy,
-    constraints: Constraints,
-    over_quota: Callable[[str], str] | None,
-) -> Candidates:
-    """What may stand for so many devices of a profile, best first; `over_quota` says which quota forbids a resource, if one is about GPUs."""
-    offered = tuple(usable.most)
-    # a node's credentials can state thousands of resources, and others each time
-    list_candidates = _candidates if len(offered) <= MOST_REMEMBERED else _candidates.__wrapped__
-    listed = list_candidates(
-        asked,
-        profile,
-        need > policy.max_whole_gpus,
-        offered,
-        usable.whole,
-        usable.card_memory_gb,
-        policy,
-        constraints,
-    )
-    return listed if over_quota is None else _within_quota(listed, over_quota)
+    # Worked out once for all pods that ask for a profile where the same is offered: some 250 KiB.
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def list_all(
+        asked: str,
+        profile: MigProfile,
+        too_many: bool,
+        offered: tuple[str, ...],
+        whole: bool,
+        card_memory_gb: int | None,
+        policy: FallbackPolicy,
+        constraints: Constraints,
+    ) -> "Candidates":
+        """What may stand for a profile, whatever quotas say."""
+        ladder = _Ladder(profile, too_many, offered, whole, card_memory_gb, policy, constraints)
+        chain = policy.chains.get(asked)
+        others = ladder.rungs() if chain is None else ladder.chained(to for to in chain if to != asked)
+        return Candidates.of((Candidate(asked, Step.AS_ASKED, Step.AS_ASKED), *others))
 
-
-# Worked out once for all pods that ask for a profile where the same is offered: some 250 KiB.
-@lru_cache(maxsize=256)
-def _candidates(
-    asked: str,
-    profile: MigProfile,
-    too_many: bool,
-    offered: tuple[str, ...],
-    whole: bool,
-    card_memory_gb: int | None,
-    policy: FallbackPolicy,
-    constraints: Constraints,
-) -> Candidates:
-    ladder = _Ladder(profile, too_many, offered, whole, card_memory_gb, policy, constraints)
-    chain = policy.chains.get(asked)
-    others = ladder.rungs() if chain is None else ladder.chained(to for to in chain if to != asked)
-    return Candidates.of((Candidate(asked, Step.AS_ASKED, Step.AS_ASKED), *others))
-
-
-def _within_quota(listed: Candidates, over_quota: Callable[[str], str]) -> Candidates:
-    """The same candidates, where a quota forbids some; what the pod asks for is the API server's to judge."""
-    asked, *others = listed.every
-    return Candidates.of((
-        asked,
-        *(
-            one if one.obstacle else Candidate(one.resource, one.kind, one.order, over_quota(one.resource))
-            for one in others
-        ),
-    ))  # fmt: skip
+    def within_quota(self, over_quota: Callable[[str], str]) -> "Candidates":
+        """The same candidates, where a quota forbids some; what the pod asks for is the API server's to judge."""
+        asked, *others = self.every
+        return Candidates.of((
+            asked,
+            *(
+                one
+                if one.obstacle
+                else Candidate(one.resource, one.kind, one.order, over_quota(one.resource))
+                for one in others
+            ),
+        ))  # fmt: skip
 
 
 @value

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.fallback.candidates import Candidate, Candidates, Step, candidates_for
+from tessera.core.admission.fallback.candidates import Candidate, Candidates, Step
 from tessera.core.admission.fallback.found import (
     NO_ROOM,
     NOT_ENOUGH,
@@ -116,7 +116,9 @@ class FallbackSearch:
             constraints = constraints.at_least(minimum)
         over_quota = None if self._allowance is None else partial(self._over_quota, sources=(resource,))
         need = self.need((resource,))
-        return candidates_for(resource, profile, need, self.usable, self._policy, constraints, over_quota)
+        return Candidates.of_profile(
+            resource, profile, need, self.usable, self._policy, constraints, over_quota
+        )
 
     def choose(self) -> Found:
         """What each of the pod's profiles becomes."""
