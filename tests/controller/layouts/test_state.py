@@ -44,7 +44,8 @@ def test_who_took_devices_of_a_node():
         if bound:
             scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
             document["status"]["conditions"] = [scheduled]
-        sink.put(sink.decode(json.dumps(document).encode()))
+        decoded = sink.decode(json.dumps(document).encode())
+        sink.remove(Key("default", name)) if decoded is None else sink.put(decoded)
 
     put("runs", "gpu-0")
     put("runs", "gpu-0")
