@@ -4,7 +4,7 @@ import json
 
 from tessera.controller.layouts.state import MIG_LAYOUTS, LayoutState
 from tessera.core.autopilot.shares import Taker
-from tessera.kube.watch.table import NODES, UNFINISHED_PODS
+from tessera.kube.watch.table import NODES, UNFINISHED_PODS, Key
 from tests.build import MIG
 from tests.inventory.objects import pod
 
