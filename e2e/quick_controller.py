@@ -11,7 +11,7 @@ import click
 
 from tessera.cli.app import run
 from tessera.cli.controller import command
-from tessera.controller.layouts.auto.demand import SOONEST
+from tessera.controller.layouts.auto.looking import SOONEST
 from tessera.controller.leader import LeaseTimes
 from tessera.controller.patience.reconciler import Pace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.controller.claims.reconciler import ClaimReconciler
-from tessera.controller.layouts.auto.demand import SOONEST
+from tessera.controller.layouts.auto.looking import SOONEST
 from tessera.controller.layouts.reconciler import LayoutReconciler
 from tessera.controller.leader import DEFAULT_TIMES, Leader, LeaseTimes
 from tessera.controller.metrics import ControllerMetrics

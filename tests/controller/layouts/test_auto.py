@@ -52,7 +52,7 @@ def cards_of(text):
 
 def test_a_leader_that_begins_does_not_say_that_it_knows_nothing(monkeypatch):
     """Its first lists take a moment: what the last one said stands until then."""
-    monkeypatch.setattr("tessera.controller.layouts.auto.demand._BEGINS", 1000.0)
+    monkeypatch.setattr("tessera.controller.layouts.auto.looking._BEGINS", 1000.0)
 
     async def main():
         async with cluster("gpu-0", document=auto()) as one:

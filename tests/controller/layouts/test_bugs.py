@@ -7,7 +7,7 @@ import pytest
 
 from tessera.controller.layouts import nodes, reconciler, status
 from tessera.controller.layouts import plan as planning
-from tessera.controller.layouts.auto import deciding, demand
+from tessera.controller.layouts.auto import deciding, looking
 from tessera.controller.layouts.judging import Verdicts
 from tessera.controller.leader import LeadershipLost
 from tessera.core.autopilot import propose
@@ -43,7 +43,7 @@ def broken(*_, **__):
     [
         (deciding, "propose"),
         (deciding, "careful"),
-        (demand, "situation"),
+        (looking, "situation"),
     ],
 )
 def test_fault_68_a_bug_in_a_decision(where, what, monkeypatch, caplog):

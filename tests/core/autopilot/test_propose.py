@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.autopilot.forecast import lacking
 from tessera.core.autopilot.propose import propose
 from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.together import Together
 from tessera.core.autopilot.values import CardSupply, Cut, Kind, Levels, Limits, Past, Proposal, Want, Why
+from tessera.core.autopilot.wanted import lacking
 from tessera.core.mig.geometry import product_named
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.profile import MigProfile

@@ -2,6 +2,6 @@
 
 `judging` says of one node whether it has its layout, `slots` which records of rollouts on nodes count. `plan`
 is pure: from MigLayouts and nodes to slots, what may begin, and the status; so are
-`autopilot` and `decisions`, which do it by what pods wait for (`demand` follows that); `looking` has it decided, beside the loop. `reconciler` follows the
+`autopilot` and `decisions`, which do it by what pods wait for; `looking` follows that and has it decided, beside the loop. `reconciler` follows the
 cluster and carries it out by `rollout`; `status` has what is written to a MigLayout, and when, `configurations` what mig-manager gets.
 """

@@ -15,8 +15,7 @@ from msgspec import to_builtins
 
 from tessera.controller.layouts.auto.autopilot import Autopilot
 from tessera.controller.layouts.auto.decisions import changed_rows
-from tessera.controller.layouts.auto.demand import SOONEST
-from tessera.controller.layouts.auto.looking import Looking
+from tessera.controller.layouts.auto.looking import SOONEST, Looking
 from tessera.controller.layouts.judging import Verdict, Verdicts
 from tessera.controller.layouts.nodes import NodeRollouts
 from tessera.controller.layouts.plan import LayoutPlan, SeenNode, State, plan

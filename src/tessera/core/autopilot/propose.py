@@ -1,7 +1,7 @@
 """Which idle slices to re-cut for what waits.
 
 A re-cut is worth what it serves less what it takes. What it serves: a pod that waits would else wait until a device of its size comes free, the longer
-the fewer there are. What it takes: room that other pods are expected to need, by what demand has been (`forecast`). The best re-cut
+the fewer there are. What it takes: room that other pods are expected to need, by what demand has been (`wanted`). The best re-cut
 comes first, then the best of what is left, until nothing is worth it or the budget is spent (`search`). Pods that want several devices of one node
 go before others of their priority (`together`).
 
@@ -17,13 +17,12 @@ from dataclasses import replace
 from math import sqrt
 from typing import Final
 
-from tessera.core.autopilot.forecast import IN_DEMAND
-from tessera.core.autopilot.groups import CardsToCut, Group
-from tessera.core.autopilot.options import Option
+from tessera.core.autopilot.groups import CardsToCut, Group, Option
 from tessera.core.autopilot.search import Search
 from tessera.core.autopilot.shares import HOUR, count_lately
 from tessera.core.autopilot.together import Together, refusals
 from tessera.core.autopilot.values import CardSupply, Cut, Level, Limits, Past, Proposal, Recut, Want
+from tessera.core.autopilot.wanted import IN_DEMAND
 from tessera.core.mig.profile import MigProfile
 
 _WAITED: Final = 0.05  # the same of devices that were waited for: 36 minutes in 12 hours

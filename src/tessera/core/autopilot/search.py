@@ -9,25 +9,27 @@ from math import inf
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from tessera.core.autopilot import forecast
-from tessera.core.autopilot.groups import CardState, CardsToCut, CordonedFirst, Group, Groups
-from tessera.core.autopilot.options import (
+from tessera.core.autopilot.groups import (
     NO_CHANGE,
+    CardState,
+    CardsToCut,
+    CordonedFirst,
     Counts,
     DeviceChange,
+    Group,
+    Groups,
     Option,
     Profiles,
     explain_option,
 )
 from tessera.core.autopilot.shares import Allowances
 from tessera.core.autopilot.values import CardSupply, Limits, Past, Recut, Want, Why
-from tessera.core.autopilot.wanted import demand_of, wanted
+from tessera.core.autopilot.wanted import IN_DEMAND, demand_of, lacking, profiles_in, remembered, wanted
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.changes import Way
 
-URGENT: Final = (
-    3.0  # how much a pod that waits counts beside what is expected; found by trying (benchmarks/autopilot.py)
-)
+# how much a pod that waits counts beside what is expected; found by trying (benchmarks/autopilot.py)
+URGENT: Final = 3.0
 LONGEST: Final = 2.0  # times that a device is in use: no pod is taken to wait longer
 _IDLE: Final = 0.05  # how much an idle device counts that can be cut again when it is wanted
 _STAYS: Final = 3.0  # how much counts what mig-manager cuts: it stays so until all of a card is idle again
@@ -92,7 +94,7 @@ class Search:
         self.there, self.whole = self._groups.there, self._groups.whole
         # what there is for the limits, whichever of the re-cuts are carried out: none of what they bring, or of what they take
         self._fewest, self._most = Counter(self.there), Counter(self.there)
-        known = forecast.profiles_in(past.levels)
+        known = profiles_in(past.levels)
         self.demand = demand_of(wants, self.there, self._groups.held, used, known)
         self.allowances = Allowances(past.charges, limits.recuts_per_hour)
         counted = wanted(self.allowances.admit(wants), self.there.total(), now)
@@ -103,11 +105,9 @@ class Search:
         for want, _ in self.pods:
             waits[str(want.profile)] += want.number
         passed = None if past.at is None else now - past.at
-        self.levels = forecast.remembered(past.levels, in_use, waits, passed)
+        self.levels = remembered(past.levels, in_use, waits, passed)
         self.profiles: Profiles = tuple(self.demand)
-        self._in_demand = {
-            profile for profile in self.profiles if self.levels[str(profile)][0] >= forecast.IN_DEMAND
-        }
+        self._in_demand = {profile for profile in self.profiles if self.levels[str(profile)][0] >= IN_DEMAND}
         self._within = self._groups.within(self.profiles)
         self._lacking_with: dict[tuple[MigProfile, int, bool], float] = {}
         self._findings: dict[Profiles, _Findings] = {}  # by the profiles of a product
@@ -396,5 +396,5 @@ class Search:
         key = profile, count, for_long
         if key not in self._lacking_with:
             level = self.levels[str(profile)]
-            self._lacking_with[key] = forecast.lacking(level, count, for_long=for_long)
+            self._lacking_with[key] = lacking(level, count, for_long=for_long)
         return self._lacking_with[key]

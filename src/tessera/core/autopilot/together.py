@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from tessera.core.autopilot.groups import CardsToCut, Group
-from tessera.core.autopilot.options import DeviceChange, Option
+from tessera.core.autopilot.groups import CardsToCut, DeviceChange, Group, Option
 from tessera.core.autopilot.search import LONGEST, URGENT, Search
 from tessera.core.autopilot.values import CardSupply, Recut, Refusal, Want, Why
 from tessera.core.mig.profile import MigProfile

@@ -4,7 +4,7 @@ import gc
 import json
 import weakref
 
-from tessera.controller.layouts.auto.demand import DemandFollower
+from tessera.controller.layouts.auto.looking import DemandFollower
 from tessera.controller.layouts.plan import SeenNode
 from tessera.controller.reconciler import Beside
 from tessera.kube.access.cluster import Cluster, ServerAddress
