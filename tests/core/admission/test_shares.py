@@ -118,3 +118,21 @@ def test_a_pod_does_not_stand_in_its_own_way_with_a_room_of_its_own():
         True,
         False,
     )
+
+
+def test_no_other_pod_takes_the_place_of_a_pod_that_is_decided_about():
+    """More pods than one look tries: those that are left are not offered the place that counts as free for a moment."""
+    offers, index = followed(node("a", cpu="1", **{"1g.10gb": 2}))
+    index.put_pod("x/runs", BoundPod("a", TAKES), 0)
+    index.put_pod("x/mine", waits("x", 1.0), 0)
+    for number in range(120):  # each of a kind of its own, and none of them fits
+        index.put_pod(f"y/{number}", waits("y", 2.0 + number, cpu=f"{number + 2}"), 0)
+    for number in range(2):
+        index.put_pod(f"y/small-{number}", waits("y", 999.0), 0)
+    index.remove_pod("x/runs")
+    with index.without_room("x/mine"):
+        for _ in range(9):
+            assert free(offers, "x") == 2, "its own, and what came free"
+    index.expire(1)
+    rooms = index.room_of("x/mine"), index.room_of("y/small-0"), index.room_of("y/small-1")
+    assert (rooms, index.rooms, free(offers, "x")) == (("a", "a", ""), 2, 0)

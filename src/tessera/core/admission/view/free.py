@@ -51,6 +51,7 @@ class FreeIndex:
         self._unseen: dict[str, Counter[str]] = {}  # their GPUs, by namespace
         self._number = 0
         self._now = 0.0
+        self._is_lent = False  # a pod's own place is given back for a moment: no other pod is offered it
 
     # What decisions read
 
@@ -66,7 +67,8 @@ class FreeIndex:
 
     def settle(self, namespace: str = "") -> None:
         """Bring everything up to date, before it is read: as a namespace sees it."""
-        self._rooms.settle(self._now)
+        if not self._is_lent:
+            self._rooms.settle(self._now)
         self._nodes.look_as(namespace)
         self._nodes.refresh()
 
@@ -92,10 +94,11 @@ class FreeIndex:
             yield
             return
         give_back()
-        nodes.freed = freed  # no other pod is offered it
+        nodes.freed, self._is_lent = freed, True
         try:
             yield
         finally:
+            self._is_lent = False
             take()
 
     def has_room(self, pod: Pod) -> bool:
