@@ -1,5 +1,7 @@
 """What one namespace holds against others: up to eight devices or a quarter of the resource; against itself all of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from tessera.core.admission.view.offers import Offers
@@ -136,3 +138,16 @@ def test_no_other_pod_takes_the_place_of_a_pod_that_is_decided_about():
     index.expire(1)
     rooms = index.room_of("x/mine"), index.room_of("y/small-0"), index.room_of("y/small-1")
     assert (rooms, index.rooms, free(offers, "x")) == (("a", "a", ""), 2, 0)
+
+
+def test_room_made_for_a_pod_of_higher_priority_is_enough_for_it():
+    """The room that it takes was a share: the one that follows it into the share is in the way, and is given up too."""
+    offers, index = followed(node("a", cpu="3", **{"1g.10gb": 2}))
+    index._rooms.shares.least = 10**9
+    index.put_pod("y/share", waits("y", 1.0, cpu="1"), 0)
+    index.put_pod("y/own", waits("y", 2.0, cpu="2"), 0)
+    assert (index.rooms, index.own_rooms) == (2, 1)
+    index.put_pod("x/high", replace(waits("x", 3.0, cpu="3"), priority=5), 0)
+    assert [index.room_of(key) for key in ("x/high", "y/share", "y/own")] == ["a", "", ""]
+    index.remove_pod("x/high")
+    assert (index.room_of("y/share"), index.room_of("y/own"), index.own_rooms) == ("a", "a", 1)

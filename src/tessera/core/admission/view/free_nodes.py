@@ -4,7 +4,7 @@ Sums change at once; the columns follow when they are looked at, so that many ch
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tessera.core.admission.view.pods import Usage
@@ -174,6 +174,16 @@ class FreeNodes:
             return 0 if one.shut else has
         own = self._own.get(namespace, {}).get(name, _NO_SUMS).get(resource, 0)
         return has - self._taken.get(name, _NO_SUMS).get(resource, 0) - one.kept.get(resource, 0) - own
+
+    def would_fit(self, name: str, usage: Usage, namespace: str, without: Sequence[Usage] = ()) -> bool:
+        """Whether a node has all of it free, as a namespace sees it, once these are given back."""
+        for resource, amount in usage:
+            left = self.left(name, resource, namespace)
+            if left is None or left >= amount:
+                continue
+            if left + sum(given for back in without for kept, given in back if kept == resource) < amount:
+                return False
+        return True
 
     def first(self, among: int, usage: Usage, namespace: str = "") -> str | None:
         """The first of some nodes that has all of it free, as a namespace sees it."""

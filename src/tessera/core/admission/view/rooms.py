@@ -10,7 +10,7 @@ node while a room was kept there was in reach of the pods without a room, too: t
 import sys
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from math import isfinite
 from operator import attrgetter
@@ -242,11 +242,11 @@ class Rooms:
         holder.node, holder.since, holder.warned = node, now, None
         self.shares.keep(holder)
         self._on.setdefault(node, {})[holder.key] = holder
-        if self._nodes.has_own:
-            self.make_fit(node)
         self._priorities[holder.rank[0]] += 1
         if isfinite(holder.created):
             heappush(self._due, (now + PATIENT, holder.key))
+        if self._nodes.has_own:
+            self.make_fit(node)
         return True
 
     def _made_room(self, holder: RoomHolder) -> str | None:
@@ -255,30 +255,38 @@ class Rooms:
         if not self._is_above_some(priority):
             return None
         nodes, examined = self._nodes_of(holder.group), 0
-        for name, rooms in self._on.items():
-            seen = (room for room in rooms.values() if room.is_seen_by(holder.namespace))
-            lower = sorted(room.rank for room in seen if room.rank[0] > priority)
-            if not lower or not self._nodes.bit(name) & nodes:
+        for name in self._on:
+            if not self._nodes.bit(name) & nodes:
                 continue
-            if self._would_fit(name, holder, [rooms[rank[2]] for rank in lower]):
-                while lower and not self._would_fit(name, holder, []):
-                    self._try_again(rooms[lower.pop()[2]])
-                return name
+            lower = self._lower_rooms(name, holder)
+            if not lower:
+                continue
+            if self._would_fit(name, holder, lower):
+                return name if self._give_up_lower(name, holder) else None
             examined += 1
             if examined == _MOST_NODES:
                 break
         return None
 
-    def _would_fit(self, name: str, holder: RoomHolder, without: Iterable[RoomHolder]) -> bool:
+    def _lower_rooms(self, name: str, holder: RoomHolder) -> list[RoomHolder]:
+        """The rooms on a node that a pod may have given up for it."""
+        priority, space = holder.rank[0], holder.namespace
+        rooms = self._on.get(name, {}).values()
+        return [room for room in rooms if room.rank[0] > priority and room.is_seen_by(space)]
+
+    def _give_up_lower(self, name: str, holder: RoomHolder) -> bool:
+        """Give up rooms on a node until a pod fits, the last in order first; each may let another room count against all."""
+        while not self._would_fit(name, holder):
+            lower = self._lower_rooms(name, holder)
+            if not lower:
+                return False
+            self._try_again(max(lower, key=attrgetter("rank")))
+        return True
+
+    def _would_fit(self, name: str, holder: RoomHolder, without: Sequence[RoomHolder] = ()) -> bool:
         """Whether a pod would find room on a node without these rooms."""
-        given: Counter[str] = Counter()
-        for one in without:
-            given.update(dict(one.group.shape.usage))
-        return all(
-            (left := self._nodes.left(name, resource, holder.namespace)) is None
-            or left + given[resource] >= amount
-            for resource, amount in holder.group.shape.usage
-        )
+        given = [room.group.shape.usage for room in without]
+        return self._nodes.would_fit(name, holder.group.shape.usage, holder.namespace, given)
 
     def _nodes_of(self, group: RoomGroup) -> int:
         if group.version != self._version:
