@@ -142,7 +142,7 @@ def test_no_other_pod_takes_the_place_of_a_pod_that_is_decided_about():
 
 def test_room_made_for_a_pod_of_higher_priority_is_enough_for_it():
     """The room that it takes was a share: the one that follows it into the share is in the way, and is given up too."""
-    offers, index = followed(node("a", cpu="3", **{"1g.10gb": 2}))
+    _, index = followed(node("a", cpu="3", **{"1g.10gb": 2}))
     index._rooms.shares.least = 10**9
     index.put_pod("y/share", waits("y", 1.0, cpu="1"), 0)
     index.put_pod("y/own", waits("y", 2.0, cpu="2"), 0)
@@ -151,3 +151,17 @@ def test_room_made_for_a_pod_of_higher_priority_is_enough_for_it():
     assert [index.room_of(key) for key in ("x/high", "y/share", "y/own")] == ["a", "", ""]
     index.remove_pod("x/high")
     assert (index.room_of("y/share"), index.room_of("y/own"), index.own_rooms) == ("a", "a", 1)
+
+
+def test_fault_96_a_room_beyond_the_share_takes_none_that_counts_against_all():
+    """Its pod has a higher priority; but who does not see its room would take the place again, and so on forever."""
+    offers, index = followed(node("a", **{"1g.10gb": 16}))
+    index.put_pod("x/low", waits("x", 1.0, **{"1g.10gb": 8}), 0)
+    index.put_pod("y/high", replace(waits("y", 2.0, **{"1g.10gb": 9}), priority=5), 0)
+    for _ in range(3):
+        rooms = index.room_of("x/low"), index.room_of("y/high"), free(offers, "good")
+        assert (rooms, index._nodes.freed, index._rooms._untried) == (("a", "", 8), 0, [])
+    index.put_pod("y/higher", replace(waits("y", 3.0, **{"1g.10gb": 8}), priority=9), 0)
+    index.put_pod("z/higher", replace(waits("z", 4.0, **{"1g.10gb": 8}), priority=9), 0)
+    rooms = [index.room_of(f"{key}") for key in ("x/low", "y/high", "y/higher", "z/higher")]
+    assert (rooms, free(offers, "good")) == (["", "", "a", "a"], 0)

@@ -256,9 +256,7 @@ class Rooms:
             return None
         nodes, examined = self._nodes_of(holder.group), 0
         for name in self._on:
-            if not self._nodes.bit(name) & nodes:
-                continue
-            lower = self._lower_rooms(name, holder)
+            lower = self._lower_rooms(name, holder) if self._nodes.bit(name) & nodes else []
             if not lower:
                 continue
             if self._would_fit(name, holder, lower):
@@ -269,10 +267,10 @@ class Rooms:
         return None
 
     def _lower_rooms(self, name: str, holder: RoomHolder) -> list[RoomHolder]:
-        """The rooms on a node that a pod may have given up for it."""
-        priority, space = holder.rank[0], holder.namespace
-        rooms = self._on.get(name, {}).values()
-        return [room for room in rooms if room.rank[0] > priority and room.is_seen_by(space)]
+        """The rooms on a node that are given up for a pod; beyond its share none that counts against all, or they would take turns."""
+        lower = [room for room in self._on.get(name, {}).values() if room.rank[0] > holder.rank[0]]
+        within = self.shares.is_within(holder)
+        return [room for room in lower if (within or room.is_own) and room.is_seen_by(holder.namespace)]
 
     def _give_up_lower(self, name: str, holder: RoomHolder) -> bool:
         """Give up rooms on a node until a pod fits, the last in order first; each may let another room count against all."""

@@ -43,7 +43,7 @@ class RoomShares:
 
     def keep(self, holder: RoomHolder) -> None:
         """Keep a room on the holder's node."""
-        holder.is_own = not self._is_within(holder)
+        holder.is_own = not self.is_within(holder)
         if holder.is_own:
             self._own.setdefault(holder.namespace, {})[holder.key] = holder
         else:
@@ -72,7 +72,7 @@ class RoomShares:
     def next_shared(self, namespace: str) -> RoomHolder | None:
         """The oldest room that was the namespace's own and counts against all from now on; None: none does."""
         own = self._own.get(namespace)
-        if own is None or not self._is_within(holder := next(iter(own.values()))):
+        if own is None or not self.is_within(holder := next(iter(own.values()))):
             return None
         freed = self._nodes.freed
         self.give_back(holder, holder.node)
@@ -80,7 +80,8 @@ class RoomShares:
         self._nodes.freed = freed  # no other pod is offered it
         return holder
 
-    def _is_within(self, holder: RoomHolder) -> bool:
+    def is_within(self, holder: RoomHolder) -> bool:
+        """Whether a pod's room would count against all."""
         held = self._shared.get(holder.namespace, _NOTHING)
         return all(
             held.get(resource, 0) + amount <= self._most(resource)
