@@ -127,6 +127,21 @@ def test_who_waits_where_others_that_waited_are_placed_is_not_blocked():
     assert index.room_of("queue/1") == "a"
 
 
+def test_nothing_is_kept_of_pods_that_are_gone():
+    """Pods without a condition come and go, and none that was made later gets one: the scheduler is away."""
+    _, index = followed(node("a", **{"1g.10gb": 8}))
+    for now in range(0, 4000, 40):
+        for number in range(10):
+            index.put_pod(f"x/{number}", waits(created=float(now)), now)
+        index.expire(now + 30)
+        assert len(index._rooms._silent) <= 20
+        for number in range(10):
+            index.remove_pod(f"x/{number}")
+    index.expire(9999)
+    assert not index._rooms._silent
+    assert not index._rooms._due
+
+
 def test_a_restart_is_careful():
     """What was known is lost: pods hold again what they can, for 30 s."""
     pods = {f"bad/{number}": waits(float(number), "no volume") for number in range(9)}

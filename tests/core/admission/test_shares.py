@@ -163,5 +163,5 @@ def test_fault_96_a_room_beyond_the_share_takes_none_that_counts_against_all():
         assert (rooms, index._nodes.freed, index._rooms._untried) == (("a", "", 8), 0, [])
     index.put_pod("y/higher", replace(waits("y", 3.0, **{"1g.10gb": 8}), priority=9), 0)
     index.put_pod("z/higher", replace(waits("z", 4.0, **{"1g.10gb": 8}), priority=9), 0)
-    rooms = [index.room_of(f"{key}") for key in ("x/low", "y/high", "y/higher", "z/higher")]
-    assert (rooms, free(offers, "good")) == (["", "", "a", "a"], 0)
+    names = [index.room_of(key) for key in ("x/low", "y/high", "y/higher", "z/higher")]
+    assert (names, free(offers, "good")) == (["", "", "a", "a"], 0)

@@ -138,6 +138,10 @@ class Rooms:
             holder = self.holders.get(heappop(self._silent)[1])
             if holder is not None and holder.block is None:
                 self._block_if_due(holder, now)
+        if len(self._silent) > 2 * len(self.holders):  # most are of pods that are gone
+            self._silent = sorted(
+                set(self._silent) & {(pod.created, pod.key) for pod in self.holders.values()}
+            )
         self.settle(now, _AT_LEISURE)
 
     def block_by_times(self, wall: float, judged: Callable[[str], float | None]) -> None:
