@@ -165,3 +165,16 @@ def test_fault_96_a_room_beyond_the_share_takes_none_that_counts_against_all():
     index.put_pod("z/higher", replace(waits("z", 4.0, **{"1g.10gb": 8}), priority=9), 0)
     names = [index.room_of(key) for key in ("x/low", "y/high", "y/higher", "z/higher")]
     assert (names, free(offers, "good")) == (["", "", "a", "a"], 0)
+
+
+def test_a_decision_tries_fewer_pods_where_room_is_to_be_made():
+    """64 nodes are looked through for each pod of higher priority; so a decision tries seven such pods, and not 50."""
+    offers, index = followed(*(node(f"n{n}", **{"1g.10gb": 1}) for n in range(65)))
+    for number in range(65):
+        index.put_pod(f"low-{number}/x", waits(f"low-{number}", 1.0), 0)
+    for number in range(100):
+        high = waits("high", 2.0 + number, cpu=f"{number + 1}m", **{"1g.10gb": 2})
+        index.put_pod(f"high/{number}", replace(high, priority=5), 0)
+    index.remove_pod("low-0/x")
+    free(offers, "q")
+    assert len(index._rooms._untried) == 93

@@ -29,6 +29,7 @@ _AT_LEISURE: Final = 1000
 _Kind = tuple[str, Shape]  # of pods: namespace and shape
 _TURN: Final = 9  # what it takes besides to see the nodes as another namespace does: some 0.3 ms at most
 _MOST_NODES: Final = 64  # whose rooms are examined to make room for one pod of higher priority
+_NODES_A_TRY: Final = 8  # so many of these take as long as one more try
 
 
 class Rooms:
@@ -47,10 +48,9 @@ class Rooms:
         self._priorities: Counter[int] = Counter()
         self._unplaced: Counter[int] = Counter()
         self._untried: list[Rank] = []  # a heap: who is to be tried in this round
-        self._round = 0
-        self._queued: dict[
-            Usage, dict[_Kind, RoomGroup]
-        ] = {}  # the groups in which some pod has no room, by GPUs
+        self._round = self._examined = 0  # nodes, to make room for the pod that was tried last
+        # the groups in which some pod has no room, by GPUs
+        self._queued: dict[Usage, dict[_Kind, RoomGroup]] = {}
         self._due: list[tuple[float, str]] = []  # when to check which pod, a heap
         self._silent: list[tuple[float, str]] = []  # pods without a condition, by creation, a heap
         self._judged = 0.0  # the latest creation of a pod that the scheduler has set a condition of
@@ -198,7 +198,7 @@ class Rooms:
     def settle(self, now: float, most: int = _AT_ONCE) -> None:
         """Offer what came free to those without a room, in order; but try no more than so many."""
         while most > 0:
-            most -= 1
+            most, self._examined = most - 1 - self._examined // _NODES_A_TRY, 0
             if not self._untried:
                 if not self._nodes.freed:
                     return
@@ -258,15 +258,15 @@ class Rooms:
         priority = holder.rank[0]
         if not self._is_above_some(priority):
             return None
-        nodes, examined = self._nodes_of(holder.group), 0
+        nodes = self._nodes_of(holder.group)
         for name in self._on:
             lower = self._lower_rooms(name, holder) if self._nodes.bit(name) & nodes else []
             if not lower:
                 continue
             if self._would_fit(name, holder, lower):
                 return name if self._give_up_lower(name, holder) else None
-            examined += 1
-            if examined == _MOST_NODES:
+            self._examined += 1
+            if self._examined == _MOST_NODES:
                 break
         return None
 
