@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
+from tessera.core.kubernetes.pod import DEFAULT_SCHEDULERS
 from tessera.core.kubernetes.scheduling import EVERYTHING, LabelSelector
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.known import KnownLayout, UnknownLayout
@@ -56,7 +57,7 @@ class Inventory:
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
     pods: list[PodUse] = field(default_factory=list)
-    judged_until: str = ""  # the latest creation of a pod that the scheduler has judged, as the API writes it
+    judged_until: str = ""  # the latest creation of a pod that the default scheduler has judged, by the API
     names: frozenset[str] = frozenset()  # of the nodes that count; without any, all do
     with_devices: bool = False  # whether to read which devices pods hold, where their kubelets write it down
     held: dict[str, set[str]] = field(default_factory=dict)  # node → ids of those devices
@@ -81,7 +82,8 @@ class Inventory:
     def use_of(self, pod: PodIn) -> PodUse:
         """What a pod uses of the resources that are asked about."""
         use = pod_use_of(pod, self.keep, where=self.holds if self.places else None)
-        if use.amounts and (use.node or use.judged):
+        is_default = (pod.spec.scheduler_name or "") in DEFAULT_SCHEDULERS
+        if is_default and use.amounts and (use.node or use.judged):
             self.judged_until = max(self.judged_until, pod.metadata.creation_timestamp or "")
         return use
 

@@ -31,8 +31,10 @@ def waits(name, age, judged=None, resource=RESOURCE, namespace="bad", spec=None,
     return made
 
 
-def runs(name="runs", age=5, resource=RESOURCE):
-    return pod(name, "gpu-0", resource, uid=name, creationTimestamp=moment(NOW - age))
+def runs(name="runs", age=5, resource=RESOURCE, scheduler="default-scheduler"):
+    made = pod(name, "gpu-0", resource, uid=name, creationTimestamp=moment(NOW - age))
+    made["spec"]["schedulerName"] = scheduler
+    return made
 
 
 def cluster(*pods, inventory=None):
@@ -66,6 +68,7 @@ def planned(*pods):
         (waits("claim", 30), (runs(),), Block.SILENT),
         (waits("claim", 30), (runs(age=40),), None),  # nobody who came later was looked at
         (waits("claim", 29), (runs(),), None),
+        (waits("claim", 30), (runs(scheduler="volcano"),), None),  # the default scheduler may be away
         (waits("gates", 1, spec={"schedulingGates": [{"name": "x"}]}), (), Block.HELD),
         (waits("away", 9999), (), None),  # nobody gets a condition
         (waits("large", 9999, 9999, MIG + "1g.10gb"), (), None),  # nothing is free for it: a want
