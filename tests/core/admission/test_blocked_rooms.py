@@ -1,5 +1,7 @@
 """A pod that waits for something else holds nothing: what becomes of its room, and of the rooms of all others."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,6 +71,17 @@ def test_fault_85_pods_without_a_condition_give_their_rooms_back():
     assert (free(offers), index.blocked[Block.SILENT]) == (7, 8)
     index.put_pod("bad/0", waits(created=1.0, verdict="no node"), 400)
     assert (free(offers), index.block_of("bad/0")) == (6, None), "the scheduler looks at it after all"
+
+
+def test_an_owner_does_not_have_its_pod_asked_again():
+    """Whoever owns a pod may change its owner references; the scheduler has still said nothing of it."""
+    offers, index = followed(node("a", **{"1g.10gb": 1}))
+    index.put_pod("good/x", waits(created=9.0, verdict="too large", space="good", **{"1g.10gb": 2}), 0)
+    index.put_pod("bad/x", waits(created=1.0), 0)
+    index.expire(30)
+    for number in range(5):
+        index.put_pod("bad/x", replace(waits(created=1.0), origin=Origin("bad", f"{number}", "w-")), 31)
+        assert (free(offers), index.block_of("bad/x")) == (1, Block.SILENT)
 
 
 def test_pods_that_were_made_before_those_with_conditions_are_the_first_to_wait():

@@ -107,7 +107,7 @@ class Rooms:
             holder.judged = now
         if verdict:
             self._judged = max(self._judged, holder.created)
-        if holder.block is Block.SILENT:
+        if verdict and holder.block is Block.SILENT:
             self._ask_again(holder, now)
         elif holder.node and verdict:
             holder.warned = now
