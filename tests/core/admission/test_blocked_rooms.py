@@ -165,6 +165,16 @@ def test_a_restart_is_careful():
     assert free(offers) == 4
 
 
+def test_a_list_gives_rooms_by_age_and_not_by_name():
+    """A restart and a command that looks once: a young pod with an early name does not have the room of an old one."""
+    _, index = followed(node("a", **{"1g.10gb": 1}))
+    pods = {"a/young": waits(90.0, "taken", space="a", judged=90.0), "b/old": waits(1.0, "no", judged=1.0)}
+    index.replace_pods(pods.items(), 100)
+    assert (index.room_of("a/young"), index.room_of("b/old")) == ("", "a")
+    index.block_by_times(100)
+    assert (index.block_of("a/young"), index.block_of("b/old")) == (None, Block.IN_REACH)
+
+
 @pytest.mark.parametrize(
     ("pods", "rooms"),
     [

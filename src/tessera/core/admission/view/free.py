@@ -202,14 +202,18 @@ class FreeIndex:
             self._forget(key, before)
 
     def replace_pods(self, pods: Iterable[tuple[str, ViewedPod]], now: float) -> None:
-        """Take a whole new list of pods: what is not in it is gone. Those that are bound come first."""
+        """Take a whole new list of pods: what is not in it is gone. Those that are bound come first, then by priority and age."""
         fresh = dict(pods)
         for key in [key for key in self.pods if key not in fresh]:
             self.remove_pod(key)
-        for bound in (True, False):
-            for key, pod in fresh.items():
-                if isinstance(pod, BoundPod) is bound:
-                    self.put_pod(key, pod, now)
+        waiting = []
+        for key, pod in fresh.items():
+            if isinstance(pod, BoundPod):
+                self.put_pod(key, pod, now)
+            else:
+                waiting.append((-pod.priority, pod.created, key))
+        for _, _, key in sorted(waiting):
+            self.put_pod(key, fresh[key], now)
 
     def _forget(self, key: str, pod: ViewedPod) -> None:
         self.partial -= pod.is_partial
