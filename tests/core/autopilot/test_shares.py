@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -94,6 +95,25 @@ def test_a_pod_that_has_ended_counts_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("profiles", [((SMALL,), (LARGE,)), ((SMALL, LARGE), (LARGE,))])
+def test_fault_99_cards_cut_together_for_several_profiles(profiles: tuple[tuple[str, ...], ...]) -> None:
+    """Two cards of a node are cut for one profile each, and a pod takes each device: both re-cuts are used."""
+    charges = [charge("a", number=number, profiles=made) for number, made in enumerate(profiles)]
+    takers = [taker("a", NOW + 40, profile=LARGE), taker("a", NOW + 41, profile=SMALL)]
+    assert uses(settle(charges, lambda _: takers, NOW + 60)) == [("a", "used")] * 2
+
+
+@pytest.mark.parametrize("looks", [[260], [145, 260], [145, 160, 260]])
+def test_fault_99_one_pod_for_two_rollouts(looks: list[int]) -> None:
+    """Cards of a node are cut one after the other, and one pod comes: it counts for one of the re-cuts."""
+    charges: Sequence[Charge] = [charge("a"), charge("a", number=1, at=NOW + 100)]
+    for after in looks:
+        stored = read_past(write_past(Past(charges=tuple(charges)))) or Past()
+        charges = settle(stored.charges, lambda _: [taker("a", NOW + 140)], NOW + after)
+    assert sorted(use for _, use in uses(charges)) == ["unused", "used"]
+    assert [settled.node for settled in settle(charges, lambda _: (), NOW + 300)] == ["", ""]
+
+
 def test_namespaces_whose_pods_took_each_other_s_devices() -> None:
     """The scheduler does not know for whom a device was made: both have used their re-cut."""
     charges = [charge("a", "node-0"), charge("b", "node-1")]
@@ -174,7 +194,61 @@ def test_what_keeps_places_whole_is_nobody_s() -> None:
     assert proposal.past.after(proposal.recuts, NOW).charges == ()
 
 
+def _pods_on(seen: dict[str, list[Taker]], node: str) -> list[Taker]:
+    return seen.get(node, [])
+
+
 SPACES = ("a", "b", "attacker")
+MOMENTS = st.integers(0, 300)
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda namespace, node, number, at, profiles: charge(
+                namespace, node, number, at=NOW + at, profiles=tuple(sorted(profiles))
+            ),
+            st.sampled_from(SPACES),
+            st.sampled_from(["node-0", "node-1"]),
+            st.integers(0, 3),
+            MOMENTS,
+            st.sets(st.sampled_from([SMALL, LARGE]), min_size=1),
+        ),
+        max_size=8,
+    ),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["node-0", "node-1"]),
+            st.builds(
+                taker,
+                st.sampled_from(SPACES),
+                MOMENTS.map(lambda moment: NOW + moment),
+                st.integers(1, 2),
+                st.sampled_from([SMALL, LARGE]),
+            ),
+        ),
+        max_size=6,
+    ),
+    st.lists(st.integers(1, 80), max_size=9),
+)
+def test_each_device_counts_once(
+    charges: list[Charge], pods: list[tuple[str, Taker]], steps: list[int]
+) -> None:
+    """No namespace has more used re-cuts than its pods took devices, however often and whenever they are looked at."""
+    now, settled = NOW, tuple(charges)
+    for seconds in [*steps, 600]:
+        now += seconds
+        seen: dict[str, list[Taker]] = {}
+        for node, pod in pods:
+            if pod.at <= now:
+                seen.setdefault(node, []).append(pod)
+        settled = settle(settled, partial(_pods_on, seen), now)
+    used = Counter(charged.namespace for charged in settled if charged.use is Use.USED)
+    taken = Counter[str]()
+    for _, pod in pods:
+        taken[pod.namespace] += sum(pod.devices.values())
+    assert used <= taken
+    assert {charged.node for charged in settled} <= {""}
 
 
 @given(

@@ -7,6 +7,8 @@ took do not count: pods take a device within seconds, so a namespace whose pods 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
+from operator import attrgetter
 from typing import Final
 
 from tessera.core.autopilot.values import Charge, Use, Want
@@ -103,11 +105,28 @@ def settle(
     settling.note_taken()
     if settling.exchange():
         settling.note_taken()
-    return tuple(_forget_place(charge) if _is_decided(charge, now) else charge for charge in settling.charges)
+    undecided_since = dict[
+        str, float
+    ]()  # by node: when the first of its re-cuts began that may still be taken
+    for charge in settling.charges:
+        if not _is_decided(charge, now):
+            undecided_since[charge.node] = min(charge.at, undecided_since.get(charge.node, charge.at))
+    return tuple(
+        _forget_place(charge) if _is_over(charge, undecided_since, now) else charge
+        for charge in settling.charges
+    )
 
 
 def _is_decided(charge: Charge, now: float) -> bool:
     return charge.offered is not None and now > charge.offered + _TAKEN_WITHIN
+
+
+def _is_over(charge: Charge, undecided_since: Mapping[str, float], now: float) -> bool:
+    """Whether nothing more is asked about a re-cut: also no device that it has could count for a later one of its node."""
+    if charge.offered is None or not _is_decided(charge, now):
+        return False
+    first = undecided_since.get(charge.node, inf)
+    return charge.use is not Use.USED or first >= charge.offered + _TAKEN_WITHIN
 
 
 def _forget_place(charge: Charge) -> Charge:
@@ -119,15 +138,23 @@ def _forget_place(charge: Charge) -> Charge:
 class _Settling:
     def __init__(self, charges: list[Charge], takers: Callable[[str], Sequence[Taker]]) -> None:
         self.charges = charges
-        self._takers = {charge.node: takers(charge.node) for charge in charges if _is_awaited(charge)}
-        # cards of a node are cut together: each device that was taken counts for one of them
-        self._counted = Counter(_rollout_of(charge) for charge in charges if charge.use is Use.USED)
+        nodes = {charge.node for charge in charges if _is_awaited(charge)}
+        # by node: its pods in the order in which they came, each with the devices that count for no re-cut yet
+        self._takers = {
+            node: [(taker, dict(taker.devices)) for taker in sorted(takers(node), key=attrgetter("at"))]
+            for node in nodes
+        }
+        for charge in charges:
+            if charge.use is Use.USED and charge.node in nodes:
+                self._take_device(charge.namespace, charge)
 
     def note_taken(self) -> None:
         """Mark the re-cuts of which pods of their own namespace have a device."""
-        for place, charge in enumerate(self.charges):
-            if _is_awaited(charge) and self._is_taken_by(charge.namespace, charge):
-                self._mark_used(place, charge)
+        awaited = [place for place, charge in enumerate(self.charges) if _is_awaited(charge)]
+        for place in sorted(awaited, key=lambda place: len(self.charges[place].profiles)):
+            charge = self.charges[place]
+            if self._take_device(charge.namespace, charge):
+                self.charges[place] = replace(charge, use=Use.USED)
 
     def exchange(self) -> bool:
         """Let a namespace have the re-cut whose device its pod took, for one of its own; returns whether any did."""
@@ -135,12 +162,12 @@ class _Settling:
         for place, charge in enumerate(self.charges):
             if not _is_awaited(charge):
                 continue
-            for namespace in dict.fromkeys(taker.namespace for taker in self._takers[charge.node]):
+            for namespace in dict.fromkeys(taker.namespace for taker, _ in self._takers[charge.node]):
                 other_place = self._find_open(namespace, charge)
-                if other_place is not None and self._is_taken_by(namespace, charge):
+                if other_place is not None and self._take_device(namespace, charge):
                     other = self.charges[other_place]
                     self.charges[other_place] = replace(other, namespace=charge.namespace)
-                    self._mark_used(place, replace(charge, namespace=namespace))
+                    self.charges[place] = replace(charge, namespace=namespace, use=Use.USED)
                     exchanged = True
                     break
         return exchanged
@@ -153,25 +180,20 @@ class _Settling:
                 return place
         return None
 
-    def _is_taken_by(self, namespace: str, charge: Charge) -> bool:
-        """Whether the namespace's pods took more devices of the node than its other re-cuts of that time explain."""
+    def _take_device(self, namespace: str, charge: Charge) -> bool:
+        """Count a device that a pod of the namespace took for a re-cut; False where no device is left that could."""
         if charge.offered is None:
             return False
-        latest, taken = charge.offered + _TAKEN_WITHIN, 0
-        for taker in self._takers[charge.node]:
+        latest = charge.offered + _TAKEN_WITHIN
+        for taker, left in self._takers[charge.node]:
             if taker.namespace == namespace and charge.at < taker.at <= latest:
-                taken += sum(taker.devices.get(profile, 0) for profile in charge.profiles)
-        return taken > self._counted[_rollout_of(charge, namespace)]
-
-    def _mark_used(self, place: int, charge: Charge) -> None:
-        self.charges[place] = replace(charge, use=Use.USED)
-        self._counted[_rollout_of(charge)] += 1
+                for profile in charge.profiles:
+                    if left.get(profile, 0) > 0:
+                        left[profile] -= 1
+                        return True
+        return False
 
 
 def _is_awaited(charge: Charge) -> bool:
     """Whether the devices are there, and pods may still take them."""
     return charge.use is Use.OPEN and charge.offered is not None
-
-
-def _rollout_of(charge: Charge, namespace: str = "") -> tuple[str, float, str]:
-    return charge.node, charge.at, namespace or charge.namespace
