@@ -5,8 +5,9 @@ from collections import Counter
 
 import pytest
 
+from tessera.kube.clock import Retries
 from tessera.rollout.carrying import CHANGES_ALL_THE_TIME
-from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, MIG_LAYOUTS, NODES, PODS, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.controller.layouts.cluster import FastClock, InThisLoop, claimed, cluster, layout
@@ -245,3 +246,27 @@ def test_a_config_map_that_changes_all_the_time():
 
     asyncio.run(main())
     assert writes[5] - writes[4] >= 120.0
+
+
+def test_conflicts_of_a_mig_layout_that_is_gone(monkeypatch):
+    """Nothing is remembered for long of a MigLayout that was deleted while its status met conflicts."""
+    made = list[Retries]()
+
+    def make_retries(*given):
+        made.append(Retries(*given))
+        return made[-1]
+
+    monkeypatch.setattr("tessera.controller.layouts.reconciler.Retries", make_retries)
+
+    async def main():
+        async with cluster(document=layout()) as one:
+            uid = one.store.get(MIG_LAYOUTS, "inference").document["metadata"]["uid"]
+            one.server.intercept = lambda request: (
+                refusal(409, "it was modified") if request.method == "PATCH" else None
+            )
+            one.lead("one")
+            await one.until(lambda: made and made[0].has_failed(uid))
+            one.store.delete(MIG_LAYOUTS, "inference")
+            await one.until(lambda: not made[0].has_failed(uid))
+
+    asyncio.run(main())

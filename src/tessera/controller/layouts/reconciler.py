@@ -141,6 +141,7 @@ class LayoutReconciler(Reconciler):
 
     async def reconcile(self) -> bool:
         """Do what is to be done now; whether there is more to do at once."""
+        self._conflicts.forget_old()
         for layout in list(self.state.layouts.values()):
             if layout.status.controller != self._identity and self._conflicts.is_due(layout.uid):
                 self._fence()
