@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.controller.layouts.auto.autopilot import Autopilot
+from tessera.controller.layouts.auto.deciding import Look, Question
 from tessera.controller.layouts.auto.memory import (
     Memory,
     is_readable,
@@ -19,7 +21,7 @@ from tessera.controller.layouts.auto.memory import (
     stored_cuts,
 )
 from tessera.core.autopilot.propose import propose
-from tessera.core.autopilot.values import CardSupply, Charge, Cut, Limits, Past, Want
+from tessera.core.autopilot.values import CardSupply, Charge, Cut, Limits, Past, Proposal, Want
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.miglayout import HistoryRow, MigLayout, write_past
@@ -202,3 +204,15 @@ def test_fault_65_what_somebody_wrote_of_namespaces():
     past = Memory().of(layout({"past": write_past(Past(NOW, charges=(*wrong, *many)))}), NOW)
     assert [one.namespace for one in past.charges] == [f"n-{number}" for number in range(1000)]
     assert stored_cuts(layout({"past": '{"charges": [{"at": 1e999}]}'})) is None
+
+
+def test_mig_layouts_that_are_gone_are_forgotten() -> None:
+    """The demand that was seen of a MigLayout is remembered as long as that is there, whichever are decided for."""
+    autopilot, seen = Autopilot(), Past(NOW, {"1g.10gb": (3.0, 9.0, 0.0)})
+    there = layout({})
+    look = Look(0, (), frozenset(), Proposal(past=seen))
+    autopilot.take(Question((there,), (there,), {}, {}, NOW), {there.uid: look})
+    autopilot.take(Question((), (there,), {}, {}, NOW), {})
+    assert autopilot.question([there], [there], {}, NOW).past[there.uid].levels == seen.levels
+    autopilot.take(Question((), (), {}, {}, NOW), {})
+    assert autopilot.question([there], [there], {}, NOW).past[there.uid].levels == {}

@@ -203,6 +203,7 @@ class Autopilot:
         """Go by what was decided."""
         self.looks = dict(looks)
         self._charges = {uid: charges for uid, charges in self._charges.items() if uid in looks}
+        self._memory.forget_others({layout.uid for layout in question.every})
         for layout in question.layouts:
             if (look := looks.get(layout.uid)) is not None and look.error is None:
                 self._memory.keep(layout, look.proposal.past)

@@ -1,6 +1,6 @@
 """What the autopilot remembers of each MigLayout: re-cuts as the status has them, demand as this process has seen it since."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from operator import attrgetter
 from typing import Final, TypeVar
@@ -33,6 +33,10 @@ class Memory:
 
     def keep(self, layout: MigLayout, past: Past) -> None:
         self._past[layout.uid] = past
+
+    def forget_others(self, uids: Collection[str]) -> None:
+        """Forget MigLayouts that are gone."""
+        self._past = {uid: past for uid, past in self._past.items() if uid in uids}
 
     def of(self, layout: MigLayout, now: float) -> Past:
         """What is remembered. Where the status cannot be read, all that may be cut within an hour counts as cut now."""
