@@ -176,7 +176,7 @@ def test_a_bad_address_is_a_sentence(capsys: pytest.CaptureFixture[str], address
         address,
     ]
     assert run_command(arguments) == 2
-    assert "is no address to listen on: write host:port" in capsys.readouterr().err
+    assert "is not an address to listen on; write host:port" in capsys.readouterr().err
 
 
 def test_the_list_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

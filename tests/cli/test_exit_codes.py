@@ -84,6 +84,11 @@ FILES = {
 LINES = """
 nope
 capacity --nope
+capacity --nodes nodes.yaml
+doctor -n gpu-webhook
+doctor --webhook-namespace gpu-webhook
+mig show nodes.yaml --config all-balanced
+why -n
 mig shw
 mig convert 2g.20gb=1
 help version x
@@ -112,7 +117,16 @@ mig show 3g.71gb=3 --product H200
 mig fit 9g.99gb=5 --product H200
 mig fit 3g.71gb=3 --product H200 --cards 1
 mig fit 3g.71gb=3
+mig fit 3g.71gb=3 --product H200 -o operator
+mig fit 3g.71gb=3 --product H200 --cards many
+mig plan --from-pending
+mig plan --defragment 3g.71gb=1
+mig plan --product H200
+mig plan --yes
+mig plan --apply --from nodes.yaml
+mig plan --apply -o json
 mig apply 3g.71gb=2
+mig apply 3g.71gb=2 gpu-1 -l pool=a
 mig apply 3g.71gb=2 gpu-1
 mig apply 3g.71gb=2 gpu-1 --yes --timeout 90
 mig products T4
@@ -128,6 +142,7 @@ why train --kubeconfig served --as-group team
 certs show --kubeconfig served
 controller --log-level loud
 webhook --tls-cert only.pem
+webhook --listen 8443
 device-plugin --config nosuch.yaml --list
 config check config.yaml
 demo --story luck

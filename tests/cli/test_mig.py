@@ -320,7 +320,9 @@ def test_plan(tessera):
 @pytest.mark.parametrize("form", ["runai", "mig-parted", "operator"])
 def test_layouts_that_leave_some_out(tessera, form):
     """Layouts do not say what they do not serve: standard error does, beside exit code 3."""
-    code, _, err = tessera("fit", "3g.71gb=3", "--product", "H200", "--cards", "1", "-o", form)
+    (tessera.folder / "node.json").write_text(json.dumps(whole("gpu-1", 1)))
+    cards = ["--from", "node.json"] if form == "operator" else ["--product", "H200", "--cards", "1"]
+    code, _, err = tessera("fit", "3g.71gb=3", *cards, "-o", form)
     left_out = "left out: 3g.71gb ×1, no room is left for it"
     assert (code, err.splitlines()) == (
         3,

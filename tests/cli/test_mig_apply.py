@@ -397,7 +397,7 @@ def test_label_unchecked(apply):
         (["1g.18gb=1", "gpu-0"], None),
         (["1g.10gb=1", "gpu-0", "nobody", "noone"], "tessera: the cluster has no node nobody, noone\n"),
         (["1g.10gb=1", "-l", "a=b"], 'tessera: the cluster has no nodes that match "a=b"\n'),
-        (["1g.10gb=1", "-l", "a=b", "gpu-0"], "tessera mig apply: no nodes chosen: give names, or -l SELECTOR (see tessera mig apply --help)\n"),
+        (["1g.10gb=1", "-l", "a=b", "gpu-0"], "tessera mig apply: give nodes by name or by -l SELECTOR, not by both (see tessera mig apply --help)\n"),
         (["1g.10gb=1"], "tessera mig apply: no nodes chosen: give names, or -l SELECTOR (see tessera mig apply --help)\n"),
         (["nowhere.yaml", "gpu-0"], "tessera: nowhere.yaml: no such file or directory\n"),
         (["1g.10gb=1", "plain"], "tessera: node plain: no label nvidia.com/gpu.product; set it with --product\n"),

@@ -444,7 +444,7 @@ def _ask(port: int, bundle: Path, owners: Sequence[object] = ()) -> dict[str, di
     ("options", "sentence"),
     [
         (["--tls-cert", "x"], "use --tls-cert and --tls-key together"),
-        (["--listen", "8443"], '"8443" is no address to listen on'),
+        (["--listen", "8443"], '"8443" is not an address to listen on'),
         (["--from", "none.yaml", "--tls-cert", "x", "--tls-key", "y"], "none.yaml: no such file or directory"),
         (["--from", "nodes.yaml", "--tls-cert", "x", "--tls-key", "y"], "x: no such file or directory"),
         (["--from", "nodes.yaml", "--config", "bad.yaml", "--tls-cert", "x", "--tls-key", "y"], "bad.yaml: extra: unknown field"),

@@ -106,6 +106,16 @@ _MEANT: Final = {
     "dra": "dra-driver",
     "ui": "dashboard",
 }
+# options that people type: those of one command that another command has, and others by the name that they have here
+_OPTIONS_MEANT: Final = {
+    **dict.fromkeys(("--nodes", "--filename", "-f"), "--from"),
+    **dict.fromkeys(("-n", "--namespace", "--webhook-namespace"), "--tessera-namespace"),
+    "--config": "--mig-config",
+    "--wait-timeout": "--timeout",
+    **dict.fromkeys(("mig plan --product", "mig plan --cards", "mig plan --keep"), "mig fit"),
+    "mig plan --from-pending": "mig plan",
+    "mig plan --defragment": "mig defragment",
+}
 
 
 class Root(LazyGroup):
@@ -180,10 +190,9 @@ def run(args: list[str] | None = None) -> int:
         return ExitCode.BAD_INPUT
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else prog
-        message = " ".join(error.format_message().split())  # click lists choices on lines of their own
-        if isinstance(error, click.exceptions.NoSuchCommand):
-            typed = f"{where.removeprefix(prog)} {error.command_name}".strip()
-            message = f"{error.message} Did you mean {_MEANT[typed]!r}?" if typed in _MEANT else message
+        meant = _find_meant(error, where.removeprefix(prog).strip())
+        message = f"{error.message} Did you mean {meant!r}?" if meant else error.format_message()
+        message = " ".join(message.split())  # click lists choices on lines of their own
         _warn(f"{where}: {message.removesuffix('.')} (see {where} --help)")
         return ExitCode.BAD_INPUT
     except click.ClickException as error:
@@ -194,6 +203,17 @@ def run(args: list[str] | None = None) -> int:
         _warn(f"{prog}: {first}", *more)
         return ExitCode.BAD_INPUT if isinstance(error, ValueError) else ExitCode.FAILED
     return result if isinstance(result, ExitCode) else ExitCode.DONE
+
+
+def _find_meant(error: click.UsageError, command: str) -> str:
+    """Find the command or option that a person meant by one that `command` does not have."""
+    if isinstance(error, click.exceptions.NoSuchCommand):
+        return _MEANT.get(f"{command} {error.command_name}".strip(), "")
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return ""
+    meant = _OPTIONS_MEANT.get(error.option_name, "")
+    existing = {name for parameter in error.ctx.command.params for name in parameter.opts}
+    return _OPTIONS_MEANT.get(f"{command} {error.option_name}", meant if meant in existing else "")
 
 
 # what looks alike in ASCII, for a terminal or file whose encoding lacks the character

@@ -12,6 +12,7 @@ from tessera.cli.common.options import (
     NO_CLUSTER,
     ClusterChoice,
     Listen,
+    WholeNumber,
     cluster_options,
     env_option,
     policy_options,
@@ -39,7 +40,7 @@ PORT = 8765  # where nothing usual listens
 @env_option(
     "--port PORT",
     "The dashboard's port; 0 takes any free one.",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=PORT,
     group="Serving",
 )

@@ -10,6 +10,7 @@ from tessera.cli.common.help import CONNECTION, Command
 from tessera.cli.common.options import (
     Duration,
     Listen,
+    WholeNumber,
     env_option,
     log_options,
     tessera_namespace_option,
@@ -103,7 +104,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @env_option(
     "--max-connections N",
     "Beyond this, the longest idle connection is closed.",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=1024,
     group="Serving",
 )

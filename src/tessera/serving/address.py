@@ -27,7 +27,7 @@ class Address:
             or (":" in host and not bracketed)
         ):
             raise InvalidInput(
-                f'"{text}" is no address to listen on: write host:port, :port or [v6-address]:port'
+                f'"{text}" is not an address to listen on; write host:port, :port or [v6-address]:port'
             )
         return cls(host[1:-1] if bracketed else host, int(port))
 

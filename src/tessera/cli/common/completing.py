@@ -48,10 +48,10 @@ def commands(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _I
 
 
 def product_names() -> Iterable[str]:
-    """Products as a person types them: in one word, and a simulated one as its label has it."""
+    """Products as a person types them."""
     from tessera.core.mig.geometry import PRODUCTS
 
-    return (product.short_name.removeprefix("Simulated ").replace(" ", "-") for product in PRODUCTS)
+    return (product.typed_name for product in PRODUCTS)
 
 
 def profile_names() -> Iterable[str]:

@@ -18,6 +18,14 @@ class GroupedOption(click.Option):
 class Command(click.Command):
     """A command whose help has a section for each group of options."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; click's error about an option without its value does not name the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group, and connection options by name alone. Arguments have no section."""
         sections: dict[str, list[tuple[str, str]]] = {}

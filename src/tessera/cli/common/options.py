@@ -15,7 +15,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.help import CONNECTION, GroupedOption
-from tessera.core.errors import InvalidInputs
+from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.text import quoted
 
 if TYPE_CHECKING:
@@ -152,6 +152,12 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class WholeNumber(click.IntRange):
+    """A number of things, within bounds; an error calls it so."""
+
+    name = "whole number"
+
+
 class Listen(click.ParamType[Any]):
     """An address to listen on; the command gets an `Address`, and None for `none` or an empty text."""
 
@@ -160,7 +166,10 @@ class Listen(click.ParamType[Any]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from tessera.serving.address import Address
 
-        return None if value in ("", "none") else Address.parse(value)
+        try:
+            return None if value in ("", "none") else Address.parse(value)
+        except InvalidInput as error:
+            self.fail(str(error), param, ctx)
 
 
 def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:

@@ -8,7 +8,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.exit_codes import ExitCode
 from tessera.cli.common.help import Command
-from tessera.cli.common.options import option, read_parsed
+from tessera.cli.common.options import WholeNumber, option, read_parsed
 from tessera.cli.common.output import echo
 from tessera.cli.dashboard import PORT
 from tessera.serving.ending import run_until_signalled
@@ -47,7 +47,7 @@ def _stories() -> "tuple[Story, ...]":
 @option(
     "--port PORT",
     "The dashboard's port on 127.0.0.1; 0 takes any free port.",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=PORT,
 )
 @option("--own-nodes FILE", "With --serve: your own nodes, and no stories unless named.", "nodes_file")

@@ -167,7 +167,9 @@ def command(
         return apply_plan(read_plan(text, where), cluster, how)
     if layout is None:
         raise click.UsageError("no layout given: a file, counts such as 2g.20gb=2, or --plan FILE")
-    if bool(nodes) == bool(selector.strip()):
+    if nodes and selector.strip():
+        raise click.UsageError("give nodes by name or by -l SELECTOR, not by both")
+    if not nodes and not selector.strip():
         raise click.UsageError("no nodes chosen: give names, or -l SELECTOR")
     if (parted and not label) or (mig_config and label):
         raise click.UsageError("use --mig-parted only with --label, and --mig-config only without it")

@@ -91,6 +91,10 @@ def command(
         raise click.UsageError("use --keep, --max-nodes, --max-cards and --mig-parted only with --from")
     if sources and cards:
         raise click.UsageError("use --cards only with --product")
+    if products and output.form == "operator":
+        raise click.UsageError(
+            "-o operator prints commands for nodes: use it with --from, not with --product"
+        )
     wanted = read_demand(demand, moment(time.time() - _DAY), _MOST_DEMAND)
     if not wanted and not output.is_document:
         return ExitCode.DONE

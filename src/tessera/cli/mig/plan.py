@@ -79,10 +79,12 @@ def command(
     \b
     Exit code 3: some of the demand is left out. With --apply exit code 1: a node did not take its layout.
     """  # fmt: skip
-    if (yes and not apply) or (apply and (sources or limits.mig_manager or output.form != "table")):
-        raise click.UsageError(
-            "use --yes only with --apply, and --apply only without --from and --mig-parted, and with -o table"
-        )
+    if yes and not apply:
+        raise click.UsageError("use --yes only with --apply")
+    if apply and (sources or limits.mig_manager):
+        raise click.UsageError("--apply writes to the cluster: use it without --from and --mig-parted")
+    if apply and output.form != "table":
+        raise click.UsageError("--apply shows the plan as a table: use it without -o, or with -o table")
     how = ApplyOptions(yes=yes) if apply else None
     if how:
         how.check("leave --apply out to see the plan")

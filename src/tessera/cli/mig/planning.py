@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.options import gathered, option
+from tessera.cli.common.options import WholeNumber, gathered, option
 from tessera.cli.common.output import warn
 from tessera.cli.common.reading import mig_parted_option
 from tessera.cli.mig.sources import read_text
@@ -121,8 +121,8 @@ plan_options: Final = gathered(
         default="devices",
         group="Plan",
     ),
-    option("--max-nodes N", "Change at most this many nodes.", type=click.IntRange(1), group="Plan"),
-    option("--max-cards N", "Cut at most this many cards.", type=click.IntRange(1), group="Plan"),
+    option("--max-nodes N", "Change at most this many nodes.", type=WholeNumber(1), group="Plan"),
+    option("--max-cards N", "Cut at most this many cards.", type=WholeNumber(1), group="Plan"),
     option(
         "--leave-rest",
         "Do not fill the rest of a card that is cut with what is most in demand.",

@@ -30,11 +30,10 @@ def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
       tessera mig products H200 -o wide
     """
     products = [product_named(name) for name in names] or PRODUCTS
-    typed = dict(zip(PRODUCTS, completing.product_names(), strict=True))
 
     def drawn(style: Style) -> list[str]:
         if output.form == "name":
-            return [typed[product] for product in products]
+            return [product.typed_name for product in products]
         wide = output.form == "wide"
         rows = [("PRODUCT", "MEMORY", "SLICES", *(("LABEL",) if wide else ()), "PROFILES")]
         for product in products:
@@ -43,15 +42,15 @@ def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
             profiles = [
                 f"{one.profile}{f'×{one.most}' if wide else ''}{also}" for one, also in product.listed
             ]
-            rows.append((typed[product], memory, slices, *label, " ".join(profiles)))
+            rows.append((product.typed_name, memory, slices, *label, " ".join(profiles)))
         return headed(rows, style, headers=not no_headers)
 
-    output.show(lambda: [_document(product, typed[product]) for product in products], drawn)
+    output.show(lambda: [_document(product) for product in products], drawn)
 
 
-def _document(product: Product, name: str) -> dict[str, Any]:
+def _document(product: Product) -> dict[str, Any]:
     return {
-        "name": name,
+        "name": product.typed_name,
         "product": product.name,
         "label": product.label,
         "simulated": product.simulated,

@@ -12,6 +12,7 @@ from tessera.cli.common import completing
 from tessera.cli.common.options import (
     NO_CLUSTER,
     ClusterChoice,
+    WholeNumber,
     cluster_options,
     gathered,
     option,
@@ -85,7 +86,7 @@ def product_option(text: str, **settings: Any) -> Callable[[F], F]:
 
 def cards_option(text: str, **settings: Any) -> Callable[[F], F]:
     """`--cards`, a number of cards."""
-    return option("--cards N", text, type=click.IntRange(1, 1024), **settings)
+    return option("--cards N", text, type=WholeNumber(1, 1024), **settings)
 
 
 # the arguments and options of every command that reads layouts; beside `given` the command gets `mig_config`

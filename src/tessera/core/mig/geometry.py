@@ -93,6 +93,11 @@ class Product:
         """The name without the vendor: `H200`."""
         return self.name.removeprefix("NVIDIA ")
 
+    @property
+    def typed_name(self) -> str:
+        """The name as a person types it: one word, and that of a simulated card as its label has it."""
+        return self.short_name.removeprefix("Simulated ").replace(" ", "-")
+
 
 def simulated_product(
     name: str, memory_gb: int, slices: int, profiles: Iterable[MigProfile], label: str = ""
@@ -289,7 +294,7 @@ def product_named(text: str) -> Product:
     if found is not None:
         return found
     candidates = _candidates(_plain(text))
-    names = ", ".join(product.short_name for product in candidates or PRODUCTS)
+    names = ", ".join(product.typed_name for product in candidates or PRODUCTS)
     if candidates:
         raise InvalidInput(f"product {quoted(text)} may be one of several: {names}")
     raise InvalidInput(f"unknown product {quoted(text)}; known are {names}")
