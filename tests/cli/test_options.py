@@ -132,6 +132,14 @@ def test_no_time_at_all():
         Duration(may_be_zero=True).convert("0", None, None)
 
 
+@pytest.mark.parametrize("name", ["", *TREE])
+def test_help_fits_into_a_terminal(name, capsys, monkeypatch):
+    """No line of help is longer than 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*name.split(), "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
 # of every command, and of the root
 OTHERS = {"--help", "--version"}
 

@@ -122,7 +122,7 @@ def test_mistakes(served, command):
     """A kind without pods is bad input, and so is a name that is not there."""
     code, out, err = command("why", "svc/x", "--kubeconfig", served.kubeconfig)
     assert (code, out) == (2, "")
-    assert err == 'tessera: unknown kind "svc"; use po, deploy, rs, sts, ds, rc, job, node or miglayout\n'
+    assert err == 'tessera: unknown kind "svc"; use pod, deploy, rs, sts, ds, rc, job, node or miglayout\n'
     code, out, err = command("why", "x", "--kubeconfig", served.kubeconfig)
     assert (code, out, err) == (2, "", "tessera: namespace default has no pod x\n")
 

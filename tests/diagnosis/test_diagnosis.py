@@ -855,7 +855,7 @@ def test_targets(text: str, found: tuple[str, str]):
     assert parse_target(text) == found
 
 
-KINDS = "use po, deploy, rs, sts, ds, rc, job, node or miglayout"
+KINDS = "use pod, deploy, rs, sts, ds, rc, job, node or miglayout"
 
 
 @pytest.mark.parametrize(

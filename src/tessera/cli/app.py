@@ -121,6 +121,10 @@ _OPTIONS_MEANT: Final = {
 class Root(LazyGroup):
     """The root command. When the reader of its output has left (`tessera … | head`), it ends as if it had printed all."""
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(f"{code:d}", meaning) for code, meaning in MEANINGS.items()])
+
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _until_the_reader_leaves():  # help is printed here
             return super().make_context(*args, **extra)
@@ -150,14 +154,7 @@ def _drop_the_rest() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no noise at exit
 
 
-_EPILOG: Final = "\n\n".join(
-    ["Exit codes:", "\b\n" + "\n".join(f"{code:>5}  {meaning}" for code, meaning in MEANINGS.items())]
-)
-
-
-@click.command(
-    cls=Root, table=COMMANDS, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.command(cls=Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tessera", message="%(prog)s %(version)s")
 def tessera() -> None:
     """GPUs on Kubernetes, cut into slices.

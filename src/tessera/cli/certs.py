@@ -130,7 +130,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 def rotate(**where: Any) -> None:
     """Begin a rotation now.
 
-    The command makes a new authority in the Secret. The replicas publish it beside the one in use, sign with it when
+    The command makes a new authority in the Secret. The replicas publish it next to the one in use, sign with it when
     every API server has seen it, and drop the old one when every certificate that it signed has expired.
     """
     echo([_call(where, _introduce)])

@@ -113,8 +113,8 @@ def command(
     Examples:
       tessera doctor --tessera-namespace gpu-webhook
       tessera doctor --wait    # after an install, until all is well
-      tessera doctor --before-uninstall --wait    # until no pod holds a device of the DRA driver
-      tessera doctor -o jsonpath='{range ..findings[?(@.severity=="problem")]}{.text}{"\\n"}{end}'
+      tessera doctor --before-uninstall --wait    # until no pod holds a claim
+      tessera doctor -o jsonpath='{..findings[?(@.severity=="problem")].text}'
     """  # fmt: skip
     known = _BEFORE_UNINSTALL if before_uninstall else _CHECKS
     if unknown := set(only) - set(known):

@@ -21,6 +21,7 @@ from tessera.protocol.configuration.devices import DeviceConfiguration
     "--pod NAMESPACE/NAME",
     "The driver's own pod: once the kubelet lists it, it knows what its pods hold.",
     default="",
+    show_default=False,
     group="Node",
 )
 @option("--list", "Print the devices as they would be offered, and exit.", "list_only")

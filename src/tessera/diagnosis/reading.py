@@ -46,7 +46,9 @@ def parse_target(text: str) -> tuple[str, str]:
     kind, slash, name = text.rpartition("/")
     known = _known(kind) if slash else POD
     if known is None:
-        kinds = ", ".join(one.short[0] if one.short else kind for kind, one in POD_KINDS.items())
+        kinds = ", ".join(
+            one.short[0] if one.short and kind != POD else kind for kind, one in POD_KINDS.items()
+        )
         raise InvalidInput(f"unknown kind {quoted(kind)}; use {kinds}, {NODE} or {MIG_LAYOUT}")
     if not name:
         raise InvalidInput(f"{quoted(text)}: the name is empty; write {kind}/NAME")

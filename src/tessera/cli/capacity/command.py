@@ -239,7 +239,7 @@ def command(
       tessera capacity
       tessera capacity gpu-1 gpu-2
       tessera capacity --sort-by available --no-headers
-      tessera capacity -o jsonpath='{range .nodes[*]}{.name}{"\\t"}{.state}{"\\n"}{end}'
+      tessera capacity -o jsonpath='{range .nodes[*]}{.name} {.state}{"\\n"}{end}'
       tessera capacity -l pool=training --pods
       tessera capacity --by namespace
       tessera capacity --fail-below 2g.20gb=4 -o json

@@ -5,12 +5,13 @@ from typing import Any, Final
 import click
 
 CONNECTION: Final = "Connection"
+_GENERAL: Final = "Options"
 
 
 class GroupedOption(click.Option):
     """An option that help lists under the heading of its group."""
 
-    def __init__(self, *args: Any, group: str = "Options", **settings: Any) -> None:
+    def __init__(self, *args: Any, group: str = _GENERAL, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.group = group
 
@@ -27,15 +28,20 @@ class Command(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group, and connection options by name alone. Arguments have no section."""
-        sections: dict[str, list[tuple[str, str]]] = {}
+        """Write a section for each group, and connection options by name alone. Arguments have no section.
+
+        The options without a group come first. A section that has only --help comes last.
+        """
+        sections: dict[str, list[tuple[str, str]]] = {_GENERAL: []}
         connection = []
         for parameter in self.get_params(ctx):
-            record, group = parameter.get_help_record(ctx), getattr(parameter, "group", "Options")
+            record, group = parameter.get_help_record(ctx), getattr(parameter, "group", _GENERAL)
             if group == CONNECTION:
                 connection.append(parameter.opts[-1])
             elif isinstance(parameter, click.Option) and record is not None:
                 sections.setdefault(group, []).append(record)
+        if len(sections[_GENERAL]) == 1:
+            sections[_GENERAL] = sections.pop(_GENERAL)
         for group, records in sections.items():
             with formatter.section(group):
                 formatter.write_dl(records)

@@ -119,7 +119,7 @@ _settings_options: Final = gathered(
     Settings,
     env_option(
         "--node-name NAME",
-        "The node's name; default: the host's.",
+        "The node's name.  [default: the host's]",
         "node",
         envvar=["TESSERA_NODE_NAME", "NODE_NAME"],
         callback=lambda _ctx, _param, name: name or socket.gethostname(),

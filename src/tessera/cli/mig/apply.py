@@ -130,7 +130,7 @@ def command(
     state and in what it offers, before the next. A node that does not gets its old layout back, and the rest stays as it is.
     The same command again continues where it stopped.
 
-    What the command has begun stands in an annotation of the node, so that the same command continues it, even after a kill.
+    The command writes what it has begun into an annotation of the node. The same command continues it, even after a kill.
     With --cordon no new pods come to a node while it changes. A node that was cordoned before stays so.
 
     \b

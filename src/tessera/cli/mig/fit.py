@@ -53,7 +53,7 @@ _DAY: Final = 86400.0  # seconds: fallbacks of saved pods count this long, as fo
 )
 @option(
     "--keep",
-    "With --from: keep the devices of the nodes' present layouts, and cut only what is free beside them.",
+    "With --from: keep the devices of the nodes' present layouts, and cut only what is free next to them.",
     group="Cards",
 )
 @plan_options

@@ -70,9 +70,8 @@ def validate(given: LayoutOptions, mig_config: str | None, output: Output) -> Ex
       kubectl get nodes -o json | tessera mig validate
       tessera mig validate gpu-1
       tessera mig validate --cluster
-      tessera mig validate mig-parted.yaml --mig-config all-balanced --product A100-40GB
+      tessera mig validate mig-parted.yaml --mig-config all-balanced --product A30
 
-    \b
     Exit code 3: a layout does not fit. Without --product a layout is only read: exit code 0 if it can be.
     """  # fmt: skip
     verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, mig_config)]
@@ -137,7 +136,7 @@ def convert(
     Examples:
       tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4
       tessera mig convert annotation.yaml --to mig-parted --name two-and-one
-      tessera mig convert mig-parted.yaml --mig-config all-balanced --to runai --product H200 --cards 8
+      tessera mig convert config.yaml --mig-config all-1g.5gb --to runai --cards 8
       tessera mig convert gpu-1 --to counts
     """  # fmt: skip
     sources = read_sources(given, Reading(every=True, mig_manager=mig_manager))

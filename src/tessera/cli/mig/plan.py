@@ -67,6 +67,8 @@ def command(
     Every form of output says what is removed and what is added. -o operator prints the commands for NVIDIA's mig-manager: new
     configurations where none of its own will do, and labels.
 
+    `tessera mig fit` plans for a demand that you name.
+
     --apply gives the nodes their layouts as `tessera mig apply --plan` does.
 
     \b
@@ -76,7 +78,6 @@ def command(
       tessera mig plan -o json > plan.json; tessera mig apply --plan plan.json
       kubectl get nodes,pods -A -o json | tessera mig plan --from -
 
-    \b
     Exit code 3: some of the demand is left out. With --apply exit code 1: a node did not take its layout.
     """  # fmt: skip
     if yes and not apply:
