@@ -434,7 +434,7 @@ def test_named_nodes(saved, served, command):
     assert saved("nope", "v100", "gone") == (2, "", "tessera: saved.json: no node nope, gone\n")
     served.add(*OBJECTS[:-1])
     code, _, err = command("capacity", "--kubeconfig", served.kubeconfig, "nope")
-    assert (code, err) == (2, "tessera: the cluster: no node nope\n")
+    assert (code, err) == (2, "tessera: the cluster has no node nope\n")
 
 
 def test_no_headers(saved):
@@ -503,7 +503,11 @@ def test_acting_as_another_user(served, command):
         ("Impersonate-Group", "a"),
         ("Impersonate-Group", "b"),
     )
-    assert command(*words) == (2, "", "tessera: --as: missing; groups and extra fields need a user\n")
+    assert command(*words) == (
+        2,
+        "",
+        "tessera: --as-group is a group of the user that --as names: give --as USER as well\n",
+    )
     assert command(*words, "--as", "a\nb")[::2] == (2, "tessera: --as: printable ASCII characters only\n")
 
 

@@ -77,7 +77,7 @@ def test_validate(busy):
     [
         (["validate", "--cluster", "gpu-7", "gpu-8"], "tessera: the cluster has no node gpu-7, gpu-8\n"),
         (["validate", "--cluster", "plain"], "tessera: node plain: no annotation run.ai/mig.config\n"),
-        (["show", "--cluster", "-l", "a=b"], "tessera: no node of the cluster has the label nvidia.com/gpu.product\n"),
+        (["show", "--cluster", "-l", "a=b"], 'tessera: no node that matches "a=b" has the label nvidia.com/gpu.product\n'),
         (["convert", "--cluster", "--to", "counts"], "tessera: 2 layouts (node gpu-0, node gpu-1); convert takes one at a time: name one node\n"),
         (["validate", "3g.71gb=1"], "tessera mig validate: use -l, --kubeconfig, --context and --as only with nodes or --cluster (see tessera mig validate --help)\n"),
         (["validate", "gpu-7"], "tessera: the cluster has no node gpu-7\n"),

@@ -105,9 +105,11 @@ def test_all_that_wait(served, command):
 
 
 def test_nothing_waits(served, command):
-    """The namespace is the context's, and in it no pod waits."""
+    """The answer names the namespace, which is the context's, and how to look in all. Of a cluster without pods it is short."""
+    answer = "no pod waits in namespace default; -A looks in all namespaces\n"
+    assert command("why", "-A", "--kubeconfig", served.kubeconfig) == (0, "no pod waits\n", "")
     add(served)
-    assert command("why", "--kubeconfig", served.kubeconfig) == (0, "no pod waits\n", "")
+    assert command("why", "--kubeconfig", served.kubeconfig) == (0, answer, "")
 
 
 @pytest.mark.parametrize("more", [["p"], ["-n", "team"]])
@@ -276,7 +278,7 @@ def test_a_layout_of_four_thousand_nodes(capsys):
 @pytest.mark.parametrize(
     ("absent", "name", "code", "says"),
     [
-        (False, "nope", 2, "there is no MigLayout nope, and no other"),
+        (False, "nope", 2, "there is no MigLayout nope; the cluster has none"),
         (True, "nope", 1, "the cluster has no MigLayouts: the API tessera.dev/v1alpha1 is not installed; the chart brings it with its values controller.enabled and layouts.enabled"),
         (False, "", 2, '"miglayout/": the name is empty; write miglayout/NAME'),
     ],

@@ -114,7 +114,8 @@ def command(
       tessera doctor --tessera-namespace gpu-webhook
       tessera doctor --wait    # after an install, until all is well
       tessera doctor --before-uninstall --wait    # until no pod holds a claim
-      tessera doctor -o jsonpath='{..findings[?(@.severity=="problem")].text}'
+      tessera doctor \\
+        -o jsonpath='{range ..[?(@.severity=="problem")]}{.text}{"\\n"}{end}'
     """  # fmt: skip
     known = _BEFORE_UNINSTALL if before_uninstall else _CHECKS
     if unknown := set(only) - set(known):

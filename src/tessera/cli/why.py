@@ -95,13 +95,13 @@ def command(
         raise click.UsageError("use -A without a name and without -n")
     if target is None:
 
-        async def gather_groups(client: Client) -> WaitingDiagnosis:
+        async def gather_groups(client: Client) -> tuple[str, WaitingDiagnosis]:
             where = "" if all_namespaces else namespace or client.cluster.namespace
             seen, groups = await Gatherer(client, where, decides_by=decides_by).gather_waiting()
-            return explain_groups(seen, groups)
+            return where, explain_groups(seen, groups)
 
-        waiting = cluster.run(gather_groups)
-        output.show(lambda: groups_document(waiting), lambda style: groups_text(waiting, style))
+        where, waiting = cluster.run(gather_groups)
+        output.show(lambda: groups_document(waiting), lambda style: groups_text(waiting, where, style))
         return
     kind, name = parse_target(target)
     if kind == MIG_LAYOUT:

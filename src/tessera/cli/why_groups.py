@@ -37,10 +37,14 @@ def groups_document(waiting: WaitingDiagnosis) -> dict[str, Any]:
     }
 
 
-def groups_text(waiting: WaitingDiagnosis, style: Style) -> Iterator[str]:
-    """The groups as a table, and what could not be seen."""
+def groups_text(waiting: WaitingDiagnosis, namespace: str, style: Style) -> Iterator[str]:
+    """The groups as a table, and what could not be seen. An empty `namespace` is all of them."""
     if not waiting.pods:
-        yield "no pod waits"
+        yield (
+            f"no pod waits in namespace {namespace}; -A looks in all namespaces"
+            if namespace
+            else "no pod waits"
+        )
         return
     rows = [_HEADING] + [
         (

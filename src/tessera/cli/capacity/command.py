@@ -290,7 +290,7 @@ def command(
     read_inventory(inventory, cluster, sources)
     warn_of_dra(inventory)
     if missing := [name for name in nodes if name not in inventory.capacity]:
-        raise InvalidInput(f"{_where(sources)}: no node {', '.join(missing)}")
+        raise InvalidInput(f"{_where(sources)} no node {', '.join(missing)}")
     found = report()
     output.show(
         lambda: document(found), lambda style: drawn(found, output.form, style, headers=not no_headers)
@@ -325,14 +325,14 @@ def _check_whose(namespace: str | None, *, pods: bool, by_namespace: bool, outpu
 
 
 def _where(sources: Sequence[str]) -> str:
-    return called(*sources) if sources else "the cluster"
+    return f"{called(*sources)}:" if sources else "the cluster has"
 
 
 def _nothing(inventory: Inventory, wanted: frozenset[str], sources: Sequence[str]) -> str:
     """Why there is nothing to see."""
     if not len(inventory.capacity):
         chosen = f' that match "{inventory.selector.text}"' if inventory.selector.text else ""
-        return f"{_where(sources)}: no nodes{chosen}"
+        return f"{_where(sources)} no nodes{chosen}"
     number = len(inventory.capacity)
     on = "the one node" if number == 1 else f"any of {number} nodes"
     return f"no {_what(wanted)} on {on}; --all shows every resource"

@@ -196,6 +196,8 @@ class ClusterChoice:
         from tessera.kube.access.cluster import impersonation
         from tessera.kube.access.kubeconfig import find_cluster
 
+        if self.groups and not self.user:
+            raise InvalidInput("--as-group is a group of the user that --as names: give --as USER as well")
         cluster = find_cluster(self.kubeconfig, self.context)
         headers = impersonation(self.user or "", self.groups, "--as")
         return replace(cluster, headers=headers) if headers else cluster

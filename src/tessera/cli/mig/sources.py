@@ -187,8 +187,10 @@ def _of_cluster(given: LayoutOptions, reading: Reading) -> list[Source | Unreada
         inventory, given.product, given.cards, with_used=reading.pods, only=given.names, every=reading.every
     )
     if not found:
-        which = f"node {', '.join(given.names)}: no" if given.names else "no node of the cluster has the"
-        raise InvalidInput(f"{which} {_mark(reading)}")
+        if given.names:
+            raise InvalidInput(f"node {', '.join(given.names)}: no {_mark(reading)}")
+        chosen = f'that matches "{given.selector}"' if given.selector else "of the cluster"
+        raise InvalidInput(f"no node {chosen} has the {_mark(reading)}")
     return sorted(found, key=lambda one: one.where)
 
 

@@ -96,4 +96,4 @@ async def _others(client: Client) -> str:
     if reader.unseen:
         return ""
     names = sorted(one.metadata.name for one in named)
-    return f"; the cluster has {first_of(names, _MOST_NAMES)}" if names else ", and no other"
+    return f"; the cluster has {first_of(names, _MOST_NAMES)}" if names else "; the cluster has none"
