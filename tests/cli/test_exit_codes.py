@@ -85,7 +85,9 @@ LINES = """
 nope
 capacity --nope
 capacity --nodes nodes.yaml
+demo --nodes nodes.yaml
 doctor -n gpu-webhook
+doctor --name gpu-webhook
 doctor --webhook-namespace gpu-webhook
 mig show nodes.yaml --config all-balanced
 why -n
