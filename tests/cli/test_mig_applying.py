@@ -285,9 +285,16 @@ def test_planned_and_applied(apply, command):
     assert command(*arguments, "--yes")[0] == 0, "nothing waits any more"
 
 
-@pytest.mark.parametrize("more", [["--yes"], ["--apply", "--from", "nodes.yaml"], ["--apply", "-o", "json"]])
-def test_applied_only_to_the_cluster(command, more):
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--yes"], "use --yes only with --apply"),
+        (["--apply", "--from", "nodes.yaml"], "--apply writes to the cluster"),
+        (["--apply", "-o", "json"], "--apply shows the plan as a table"),
+    ],
+)
+def test_applied_only_to_the_cluster(command, more, sentence):
     """A plan for imagined cards is not applied, nor one that is printed for scripts."""
     code, out, err = command("mig", "plan", *more)
     assert (code, out) == (2, "")
-    assert "use --yes only with --apply, and --apply only without --from" in err
+    assert err.startswith(f"tessera mig plan: {sentence}")
