@@ -201,7 +201,7 @@ def test_kubectl_habits(control_plane: Client, installed: Path, namespace: str, 
         True,
     )
     cluster.kubectl("delete", "miglayout", "auto")
-    assert why(cluster, "auto") == (1, "tessera: there is no MigLayout auto, and no other\n")
+    assert why(cluster, "auto") == (2, "tessera: there is no MigLayout auto; the cluster has none\n")
     document = json.dumps(mig_layout("habits", rollout={"maxUnavailable": "25%"}))
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
     assert cluster.try_kubectl("diff", "--server-side", "-f", "-", stdin=document).returncode == 0
