@@ -8,18 +8,27 @@ or are there when it starts. When they are gone, it has to give their memory bac
 
 import argparse
 import asyncio
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.cluster.pki import Authority
-
-from stress.limited import Group, limited
+from stress.limited import limited
+from stress.victims import (
+    CALM,
+    DASHBOARD_MIB,
+    FULL_MIB,
+    LAYOUTS_MIB,
+    MOST_KEPT,
+    PATIENCE_MIB,
+    command_of,
+    resident_mib,
+    running,
+    write_files,
+)
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import EVENTS, MIG_LAYOUTS, NAMESPACES, NODES, PODS, ResourceType
 from tessera.simulation.control_plane.store import StatusError, Store
@@ -27,21 +36,11 @@ from tessera.simulation.control_plane.store import StatusError, Store
 Document = dict[str, Any]
 
 AFTER: Final = 60.0  # seconds after which memory is back
-_MOST_KEPT: Final = 1.15  # of the memory before
-_CALM: Final = 8.0  # seconds until a process has read a small cluster
 _HONEST: Final = 10  # pods that wait besides
 _FLOOD: Final = 20.0  # seconds to read the objects; a process that is killed by them was after 4
 _LOOKS: Final = 45.0  # seconds in which the autopilot looks at Events
 _SLICE: Final = "nvidia.com/mig-2g.20gb"
 _CONFIG: Final = "fallback: {when: full, patience: 1m}\n"
-_KUBECONFIG: Final = """\
-apiVersion: v1
-kind: Config
-current-context: stress
-clusters: [{name: stress, cluster: {server: "URL"}}]
-users: [{name: stress, user: {}}]
-contexts: [{name: stress, context: {cluster: stress, user: stress}}]
-"""
 
 
 # The objects
@@ -171,49 +170,48 @@ class Flood:
     kind: ResourceType = PODS
     seconds: float = _FLOOD
     pace: float = 0.02  # seconds between two objects
-    most_kept: float = _MOST_KEPT  # of the memory before, when the objects are gone
+    most_kept: float = MOST_KEPT  # of the memory before, when the objects are gone
 
 
-_PATIENCE_MIB, _LAYOUTS_MIB, _FULL_MIB, _DASHBOARD_MIB = 448, 192, 384, 512
 FLOODS: Final = (
     Flood(
         name="resources-controller",
         process="controller",
-        mib=_PATIENCE_MIB,
+        mib=PATIENCE_MIB,
         make=with_resources,
         number=80,
     ),
-    Flood(name="resources-webhook", process="webhook", mib=_FULL_MIB, make=with_resources, number=130),
+    Flood(name="resources-webhook", process="webhook", mib=FULL_MIB, make=with_resources, number=130),
     Flood(
         name="resources-dashboard",
         process="dashboard",
-        mib=_DASHBOARD_MIB,
+        mib=DASHBOARD_MIB,
         make=with_resources,
         number=100,
     ),
     Flood(
         name="preference-controller",
         process="controller",
-        mib=_PATIENCE_MIB,
+        mib=PATIENCE_MIB,
         make=with_preference,
         number=150,
     ),
-    Flood(name="preference-webhook", process="webhook", mib=_FULL_MIB, make=with_preference, number=150),
-    Flood(name="shapes-controller", process="controller", mib=_PATIENCE_MIB, make=of_all_shapes, number=300),
+    Flood(name="preference-webhook", process="webhook", mib=FULL_MIB, make=with_preference, number=150),
+    Flood(name="shapes-controller", process="controller", mib=PATIENCE_MIB, make=of_all_shapes, number=300),
     Flood(
         name="small-controller",
         process="controller",
-        mib=_PATIENCE_MIB,
+        mib=PATIENCE_MIB,
         make=just_small_enough,
         number=2000,
         pace=0.005,
         most_kept=1.25,  # 2,000 pods without anything large leave 1.22: their number does it, not their bytes
     ),
-    Flood(name="shapes-webhook", process="webhook", mib=_FULL_MIB, make=of_all_shapes, number=300),
+    Flood(name="shapes-webhook", process="webhook", mib=FULL_MIB, make=of_all_shapes, number=300),
     Flood(
         name="events-controller",
         process="layouts",
-        mib=_LAYOUTS_MIB,
+        mib=LAYOUTS_MIB,
         make=an_event,
         number=250,
         kind=EVENTS,
@@ -222,48 +220,12 @@ FLOODS: Final = (
     Flood(
         name="layouts-dashboard",
         process="dashboard",
-        mib=_DASHBOARD_MIB,
+        mib=DASHBOARD_MIB,
         make=with_layout,
         number=300,
         kind=NODES,
     ),
 )
-
-
-def _command(process: str, folder: Path) -> list[str]:
-    common = [f"--kubeconfig={folder}/kubeconfig"]
-    logged = ["--metrics-listen=127.0.0.1:0", "--log-level=warning"]
-    match process:
-        case "webhook":
-            pair = Authority(folder / "pki").issue("webhook", "webhook", hosts=["127.0.0.1"])
-            certificate = [f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}"]
-            config = [f"--config={folder}/config.yaml", "--listen=127.0.0.1:0"]
-            return ["webhook", *common, *logged, *certificate, *config]
-        case "controller":
-            config = ["--layouts", f"--config={folder}/config.yaml", "--tessera-namespace=gpu-webhook"]
-            return ["controller", *common, *logged, *config]
-        case "layouts":
-            return ["controller", *common, *logged, "--layouts", "--tessera-namespace=gpu-webhook"]
-        case _:
-            return ["dashboard", *common, "--port=0"]
-
-
-@contextmanager
-def _running(group: Group, command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
-    words = group.command(sys.executable, "-m", "tessera", *command)
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _resident(process: "subprocess.Popen[bytes]") -> float:
-    """How many MiB a process takes; 0 once it has ended."""
-    if process.poll() is not None:
-        return 0.0
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0.0)
 
 
 def _namespace(flood: Flood) -> str:
@@ -304,25 +266,24 @@ async def run(flood: Flood, after: float) -> str:
             store.create(PODS, _pod(-1 - number, {_SLICE: "1"}), "team")
         with tempfile.TemporaryDirectory() as name, limited(flood.mib) as group:
             folder = Path(name)
-            (folder / "kubeconfig").write_text(_KUBECONFIG.replace("URL", server.url))
-            (folder / "config.yaml").write_text(_CONFIG)
-            command = _command(flood.process, folder)
-            with _running(group, command) as process:
-                await asyncio.sleep(_CALM)
+            write_files(folder, server.url, _CONFIG)
+            command = command_of(flood.process, folder)
+            with running(group, command) as process:
+                await asyncio.sleep(CALM)
                 # what it takes to read such objects, a few at a time, is no matter of their number
                 await _make(store, flood, range(flood.number // 10))
                 await _delete(store, flood, range(flood.number // 10))
                 await asyncio.sleep(flood.seconds / 2)
-                idle = _resident(process)
+                idle = resident_mib(process)
                 await _make(store, flood, range(flood.number))
                 await asyncio.sleep(flood.seconds)
-                there = _resident(process)
-            with _running(group, command) as process:
+                there = resident_mib(process)
+            with running(group, command) as process:
                 await asyncio.sleep(flood.seconds)
-                started = _resident(process)
+                started = resident_mib(process)
                 await _delete(store, flood, range(flood.number))
                 await asyncio.sleep(after)
-                gone = _resident(process)
+                gone = resident_mib(process)
             peak, kills = group.peak_mib, group.kills
     said = (
         f"{flood.number} objects, MiB: {idle:.0f} after a tenth of them, {there:.0f} with them, {started:.0f} started with them, "

@@ -1,6 +1,7 @@
 """A control group with a memory limit, as the kubelet makes one for a container: of version 2 or 1, as the machine has it."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Final
 from e2e.cluster import cgroups
 
 _ROOT: Final = Path("/sys/fs/cgroup")
+_numbers: Final = itertools.count()
 # Version 1 counts the buffers of connections apart from all else, and only where they have a limit of their own.
 _BUFFERS: Final = "memory.kmem.tcp.max_usage_in_bytes"
 
@@ -41,7 +43,7 @@ class Group:
 @contextlib.contextmanager
 def limited(mib: int) -> Iterator[Group]:
     """A fresh group, for processes that end before this does. Only root can make one."""
-    name, most = f"tessera-limited-{os.getpid()}", str(mib * 2**20)
+    name, most = f"tessera-limited-{os.getpid()}-{next(_numbers)}", str(mib * 2**20)
     cgroups.create(name)
     try:
         if (_ROOT / "cgroup.controllers").exists():

@@ -110,7 +110,7 @@ class Cutter(StorePlugin):
     """Answers after a moment; on nodes of Tessera's DRA driver devices are in ResourceSlices, and none is allocatable."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, seconds=0.003)
+        super().__init__(store, CARDS, seconds=0.003)
 
     def write(self, name: str, patch: Document) -> None:
         if "status" in patch and any(
