@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Final
 
-from stress import floods
+from stress import floods, neighbours
 from tessera.controller.leader import LeaseTimes
 from tessera.controller.process import Controller
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, template_name
@@ -157,7 +157,8 @@ def main() -> int:
         told = asyncio.run(attack())
         wrong |= told.startswith("WRONG")
         print(f"{attack.__name__.replace('_', ' ')}: {told}", flush=True)
-    return floods.main([]) or int(wrong)
+    wrong |= bool(floods.main([]))
+    return neighbours.main([]) or int(wrong)
 
 
 if __name__ == "__main__":
