@@ -17,7 +17,7 @@ changes = st.lists(
 
 @settings(max_examples=examples(200))
 @given(st.lists(gpus, min_size=3, max_size=3), changes, st.integers(1, 7), st.lists(gpus, max_size=4))
-def test_has_free_is_whether_a_node_is_found(shapes, happened, among, asked):
+def test_a_request_is_free_where_a_node_is_found(shapes, happened, among, asked):
     """On one node or several, however often it is asked, and whatever was taken or given back since."""
     view = offers(*(node(name, cpu=4, **has) for name, has in zip(NAMES, shapes, strict=True)))
     free = view.follow_pods()
@@ -32,4 +32,4 @@ def test_has_free_is_whether_a_node_is_found(shapes, happened, among, asked):
         for asks in asked:
             wanted = gpus_of(usage_of(pod(container(**asks))))
             if among and wanted:
-                assert nodes.has_free(among, wanted) == (nodes.first(among, wanted) is not None)
+                assert bool(nodes.find_free(among, [wanted])) == (nodes.first(among, wanted) is not None)

@@ -321,12 +321,18 @@ class Together:
         rooms = self._rooms[to]
         room = rooms.get(sources)
         if room is None:
-            asked = tuple([one for place, one in enumerate(self._asked) if sources >> place & 1])
+            asked = _profiles_of(self._asked, sources)
             room = self._room_of(to, asked)
             if room and to == self._injected:
                 room &= self._injecting.nodes(to, asked)
             rooms[sources] = room
         return room
+
+
+@lru_cache(maxsize=1024)
+def _profiles_of(asked: tuple[str, ...], sources: int) -> tuple[str, ...]:
+    """The profiles whose bits are set."""
+    return tuple([profile for place, profile in enumerate(asked) if sources >> place & 1])
 
 
 @lru_cache(maxsize=1024)

@@ -59,7 +59,6 @@ class FreeNodes:
         self._names: dict[int, str] = {}
         self._taken: dict[str, dict[str, int]] = {}  # by bound pods, of nodes without GPUs too
         self._stale: set[str] = set()  # nodes whose columns are to be brought up to date
-        self._among, self._free_among = 0, dict[str, int]()  # of these nodes, the most that one has free
         self._totals: Counter[str] = Counter()  # of all nodes, by GPU resource
         self._own: dict[str, dict[str, dict[str, int]]] = {}  # rooms that one namespace sees, by it and node
         self._seen_by = ""  # whose own rooms are in the columns; empty: nobody's
@@ -202,19 +201,22 @@ class FreeNodes:
                 return None
         return self._names[among & -among]
 
-    def has_free(self, among: int, gpus: Usage) -> bool:
-        """Whether one of some nodes has these GPUs free; it is asked about many kinds of pods, and mostly about one node."""
+    def find_free(self, among: int, requests: Iterable[Usage]) -> list[Usage]:
+        """The requests for GPUs that one of some nodes has free. They are many, and the nodes are mostly one."""
         self.look_as("")
         if self._stale:
             self.refresh()
-        if among != self._among:
-            name = self._names.get(among)
-            free = self.columns.most(among) if name is None else dict(self._nodes[name].offered.counts)
-            self._among, self._free_among = among, free
-        for resource, amount in gpus:
-            if self._free_among.get(resource, 0) * _ONE < amount:
-                return False
-        return among in self._names or self.first(among, gpus) is not None
+        name = self._names.get(among)
+        most = self.columns.most(among) if name is None else dict(self._nodes[name].offered.counts)
+        found = []
+        for gpus in requests:
+            for resource, amount in gpus:
+                if most.get(resource, 0) * _ONE < amount:
+                    break
+            else:
+                if name is not None or self.first(among, gpus) is not None:
+                    found.append(gpus)
+        return found
 
     def refresh(self) -> None:
         """Bring the columns up to date."""
@@ -236,7 +238,6 @@ class FreeNodes:
         if offer != one.offered:
             self.columns.move(one.offered, offer, one.bit)
             one.offered = offer
-            self._among = 0
         if others != one.in_others:
             move_columns(self.others, one.in_others, others, one.bit)
             one.in_others = others

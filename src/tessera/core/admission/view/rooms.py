@@ -226,9 +226,8 @@ class Rooms:
         freed, self._nodes.freed = self._nodes.freed, 0
         self._round += 1
         above = self._nodes.has_own or (bool(self._unplaced) and self._is_above_some(min(self._unplaced)))
-        for gpus, groups in self._queued.items():
-            if above or self._nodes.has_free(freed, gpus):
-                self._untried += [one.queue[0] for one in groups.values()]
+        for gpus in self._queued if above else self._nodes.find_free(freed, self._queued):
+            self._untried += [group.queue[0] for group in self._queued[gpus].values()]
         heapify(self._untried)
 
     def _is_above_some(self, priority: int) -> bool:
