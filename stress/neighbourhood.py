@@ -55,9 +55,8 @@ def build(store: Store) -> None:
     for name in ("gpu-webhook", HONEST, *TENANTS):
         store.create(NAMESPACES, {"metadata": {"name": name}})
     a100, h200 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H200"
-    for number in range(8):
-        store.create(NODES, _node(f"full-{number}", "full", {ONE: 8, TWO: 8}, a100, {}))
     for number in range(4):
+        store.create(NODES, _node(f"full-{number}", "full", {ONE: 8, TWO: 8}, a100, {}))
         store.create(NODES, _node(f"patience-{number}", "patience", {ONE: 16, TWO: 1}, a100, {}))
         document = pod(f"holder-{number}", TWO, "patience")
         document["spec"]["nodeName"], document["status"] = f"patience-{number}", {"phase": "Running"}
@@ -120,7 +119,7 @@ class StandInScheduler:
             spec["nodeName"] = node
         else:
             reason = "SchedulingGated" if spec.get("schedulingGates") else "Unschedulable"
-            condition |= {"status": "False", "reason": reason, "message": "0/16 nodes are available"}
+            condition |= {"status": "False", "reason": reason, "message": "0/12 nodes are available"}
             asyncio.get_running_loop().call_later(1.0, self._try_again, key)
         if not document["status"].get("conditions") or node:
             document["status"]["conditions"] = [condition]

@@ -32,6 +32,7 @@ from statistics import quantiles
 from typing import Final
 
 from e2e.cluster.ports import free_port
+from e2e.stand_in_plugin import layout_of
 from e2e.store_plugin import StorePlugin
 
 from stress.limited import limited
@@ -58,7 +59,6 @@ from stress.victims import (
     write_files,
 )
 from tessera.core.kubernetes.blocked import PATIENT
-from tessera.protocol.mig.rollouts import ROLLOUT
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.store import StatusError, Store
@@ -80,7 +80,7 @@ class Measured:
     right: int = 0  # decisions that left the free 2g
     times_ms: list[float] = field(default_factory=list)  # of admissions
     patience: float = LONGEST  # seconds until an eviction
-    recut: float = LONGEST  # seconds until a re-cut, or a device
+    recut: float = LONGEST  # seconds until a re-cut for its pod begins
     mib: dict[str, float] = field(default_factory=dict)  # by process, when the pods are gone
     kills: int = 0
 
@@ -145,21 +145,15 @@ async def wait_for_eviction(store: Store, into: Measured) -> None:
 
 
 async def wait_for_recut(store: Store, into: Measured) -> None:
-    """Wait with a pod that asks for what no node has until a re-cut of ours begins, or it has its place."""
-    recut = {
-        stored.key[1] for stored in store.list(NODES) if ROLLOUT in stored.document["metadata"]["annotations"]
-    }
+    """Wait with a pod that asks for what no node has until a node gets a layout that has it."""
+    profile = HALF.removeprefix("nvidia.com/mig-")
 
-    def happened() -> bool:
-        if store.get(PODS, "wants", HONEST).document["spec"].get("nodeName"):
-            return True
-        return any(
-            ROLLOUT in stored.document["metadata"]["annotations"] and stored.key[1] not in recut
-            for stored in store.list(NODES)
-        )
+    def is_begun() -> bool:
+        nodes = (stored.document for stored in store.list(NODES))
+        return any(profile in layout_of(node) for node in nodes)
 
     store.create(PODS, pod("wants", HALF, "auto"), HONEST)
-    into.recut = await until(happened)
+    into.recut = await until(is_begun)
 
 
 async def measure(attack: Neighbour | None, after: float) -> Measured:

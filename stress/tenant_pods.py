@@ -21,11 +21,20 @@ def _on_pools(number: int, **spec: Any) -> Document:
     return pod(f"p{number}", resource, pool, f"set-{number % 5}", **spec)
 
 
+_LIVES: Final = 10.0  # seconds until such a pod is deleted, and others are there
+_TERM: Final = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "none"}}}
+_TO_NOTHING: Final = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM]}}
+
+
 def affinity_to_nothing(number: int) -> Document:
     """The scheduler looks for a pod that does not exist."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "none"}}}
-    needs = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return _on_pools(number, affinity=needs)
+    return _on_pools(number, affinity=_TO_NOTHING)
+
+
+def of_a_stream(number: int) -> Document:
+    """The same, for the free 2g and for re-cuts in turn."""
+    resource, pool = ((TWO, "full"), (WHOLE, "auto"))[number % 2]
+    return pod(f"p{number}", resource, pool, "set", affinity=_TO_NOTHING)
 
 
 def missing_claim(number: int) -> Document:
@@ -86,8 +95,8 @@ NEIGHBOURS: Final = (
     Neighbour(name="claims", make=missing_claim),
     Neighbour(name="gates", make=gated),
     Neighbour(name="finalizers", make=with_finalizer),
-    Neighbour(name="refused", make=affinity_to_nothing, number=0, a_second=5, is_refused=True),
-    Neighbour(name="made-again", make=affinity_to_nothing, number=0, a_second=5),
+    Neighbour(name="refused", make=of_a_stream, number=0, a_second=10, is_refused=True),
+    Neighbour(name="made-again", make=of_a_stream, number=0, a_second=10),
     Neighbour(name="template", make=with_template, number=4, edits_template=True),
     Neighbour(name="crowd", make=in_a_crowd, number=800),
     Neighbour(name="shapes", make=of_its_own_shape, number=800),
@@ -111,11 +120,10 @@ class Tenant:
         for number in itertools.count():
             if self._is_over or not attack.a_second:
                 return
-            document = await self._client.admit(attack.make(number % 180), self._namespace(number))
+            document = await self._client.admit(attack.make(number), self._namespace(number))
             if not attack.is_refused:
-                document["metadata"]["name"] = f"p{number}"
                 self._create(number, document)
-                asyncio.get_running_loop().call_later(5.0, self._delete, number)
+                asyncio.get_running_loop().call_later(_LIVES, self._delete, number)
             await asyncio.sleep(1 / attack.a_second)
 
     def stop(self) -> None:
