@@ -58,6 +58,7 @@ from stress.victims import (
     running,
     write_files,
 )
+from tessera.core.admission.policy import WHEN_ANNOTATION
 from tessera.core.kubernetes.blocked import PATIENT
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import NODES, PODS
@@ -69,7 +70,7 @@ LONGEST: Final = 120.0  # seconds that an honest pod is waited for
 _CONFIG: Final = "fallback: {when: full, patience: 30s}\n"
 _DECISIONS: Final = 80  # of the honest namespace, four a second
 _LOOK: Final = 10.0  # seconds between two looks of the autopilot
-_NOISE_MS: Final = 10.0  # of one admission in a hundred, on a machine that does other things
+_NOISE_MS: Final = 1.0, 100.0  # that other jobs on the machine add: to the median, and to the 99th percentile
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +100,8 @@ def find_wrong(alone: Measured, attacked: Measured, most_kept: float) -> list[st
     checks = {
         "baseline": alone.right == alone.decisions > 0 and max(alone.patience, alone.recut) < LONGEST,
         "decisions": attacked.right == attacked.decisions > 0,
-        "admission": median <= 2 * median_alone + _NOISE_MS / 10 and longest <= 2 * longest_alone + _NOISE_MS,
+        "admission": median <= 2 * median_alone + _NOISE_MS[0]
+        and longest <= 2 * longest_alone + _NOISE_MS[1],
         "patience": attacked.patience <= 2 * alone.patience,
         "re-cut": attacked.recut <= 2 * alone.recut + _LOOK,
         "memory": all(0 < mib <= most_kept * alone.mib[name] for name, mib in attacked.mib.items()),
@@ -109,10 +111,14 @@ def find_wrong(alone: Measured, attacked: Measured, most_kept: float) -> list[st
 
 
 async def live(store: Store, client: ApiServersClient) -> None:
-    """The honest namespace's daily work: a pod every five seconds, which runs for ten."""
+    """The honest namespace's daily work: a pod every five seconds, which runs for ten.
+
+    The webhook puts no mark on these pods, since a mark would end every doubt about it.
+    """
     for number in itertools.count():
-        document = await client.admit(pod(f"job-{number}", ONE, "full"), HONEST)
-        store.create(PODS, document, HONEST)
+        job = pod(f"job-{number}", ONE, "full")
+        job["metadata"]["annotations"] = {WHEN_ANNOTATION: "missing"}
+        store.create(PODS, await client.admit(job, HONEST), HONEST)
         with suppress(StatusError):
             store.delete(PODS, f"job-{number - 2}", HONEST)
         await asyncio.sleep(5.0)

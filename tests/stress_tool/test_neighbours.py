@@ -28,7 +28,7 @@ ALONE = Measured(
         ({"right": 79}, ["decisions"]),
         ({"decisions": 0, "right": 0}, ["decisions"]),
         ({"times_ms": [3.0, 7.1, 8.0]}, ["admission"]),
-        ({"times_ms": [2.0] * 50 + [100.0]}, ["admission"]),
+        ({"times_ms": [2.0] * 50 + [1000.0]}, ["admission"]),
         ({"patience": 62.0, "recut": 18.0}, []),
         ({"patience": 62.1}, ["patience"]),
         ({"recut": 18.1}, ["re-cut"]),
