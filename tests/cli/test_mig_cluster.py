@@ -417,6 +417,17 @@ def test_plan_from_saved_pods(command):
     ]
 
 
+def test_blocked_pods_are_no_demand_of_fit(command):
+    """A saved pod that has scheduling gates waits for something else: `mig fit` leaves it out, as `mig plan` does, and says so."""
+    gated = pod("gated", "", MIG + "1g.10gb", 8, "Pending")
+    gated["spec"]["schedulingGates"] = [{"name": "x.io/y"}]
+    (command.folder / "saved.yaml").write_text(yaml.dump(gated))
+    code, out, err = command("mig", "fit", "saved.yaml", "--product", "H200-70GB")
+    assert (code, out) == (0, "")
+    assert "gates" in err
+    assert "the demand is empty" in err
+
+
 def test_plan_gives_free_devices_first(busy):
     """A pod whose device is free is no demand, and one that no node takes is reported, with the reason."""
     busy.cluster.add(

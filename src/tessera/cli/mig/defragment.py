@@ -1,6 +1,5 @@
 """`tessera mig defragment`: the fewest pods whose end, or move, makes room for a demand. Advice only."""
 
-import time
 from typing import Any, Final
 
 import click
@@ -17,7 +16,6 @@ from tessera.core.planning.summary import explain_advice
 from tessera.core.resources import short
 from tessera.core.text import first_of
 from tessera.inventory.defragment import Defragmentation, PodMove, defragment_inventory, make_room
-from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.solver import highs
 
@@ -53,7 +51,7 @@ def command(
     \b
     Exit code 3: there is not that much room, even if every pod ended.
     """
-    wanted = read_demand(demand, moment(time.time()), _MOST_ADVICE)
+    wanted = read_demand(demand, 0.0, _MOST_ADVICE)
     inventory = defragment_inventory(LabelSelector.parse(selector))
     inventory.mig_manager = mig_manager
     read_inventory(inventory, cluster, sources)

@@ -1,6 +1,5 @@
 """`tessera mig fit`: how to cut the fewest cards for a demand. The cards are of products, or of nodes in files."""
 
-import time
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +23,6 @@ from tessera.core.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import skipped_nodes, uncut, way_of
 from tessera.kube.object_files import called, objects_in
-from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.nodes import GpuNode
 
 _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to read
@@ -95,7 +93,7 @@ def command(
         raise click.UsageError(
             "-o operator prints commands for nodes: use it with --from, not with --product"
         )
-    wanted = read_demand(demand, moment(time.time() - _DAY), _MOST_DEMAND)
+    wanted = read_demand(demand, _DAY, _MOST_DEMAND)
     if not wanted and not output.is_document:
         return ExitCode.DONE
     inventory = Inventory(is_any_gpu, mig_manager=limits.mig_manager)

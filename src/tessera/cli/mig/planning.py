@@ -1,5 +1,6 @@
 """What `tessera mig plan`, `fit` and `defragment` share: a demand as an argument, the limits of a plan, and what it changes."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from tessera.inventory.pending import Pending, pending_inventory
 from tessera.kube.object_files import objects_in_documents
 from tessera.protocol import yaml
 from tessera.protocol.configuration.schema import shown
+from tessera.protocol.kubernetes.objects import moment
 from tessera.protocol.mig.entries import counts_of, looks_like_counts, read_counts
 from tessera.protocol.mig.operator import MigManagerConfig
 from tessera.solver import highs
@@ -30,10 +32,10 @@ demand_argument: Final = click.argument(
 )
 
 
-def read_demand(argument: str, since: str, most: int) -> dict[MigProfile, int]:
+def read_demand(argument: str, lookback: float, most: int) -> dict[MigProfile, int]:
     """Read counts of profiles, a file with such counts, or what the saved pods in a file wait for.
 
-    `most` is the highest count of one profile. Fallbacks of pods created before `since` are no demand.
+    `most` is the highest count of one profile. Fallbacks of pods older than `lookback` seconds are no demand.
     """
     where, text = read_text(argument)
     if looks_like_counts(text):
@@ -41,7 +43,7 @@ def read_demand(argument: str, since: str, most: int) -> dict[MigProfile, int]:
     else:
         documents = yaml.load_all(text, where)
         if any(isinstance(document, dict) and "kind" in document for document in documents):
-            demand = _read_pending(documents, where, since)
+            demand = _read_pending(documents, where, lookback)
         else:
             demand = _read_map(documents, where, most)
     known = {profile for product in PRODUCTS for profile in product.profiles}
@@ -52,10 +54,11 @@ def read_demand(argument: str, since: str, most: int) -> dict[MigProfile, int]:
     return demand
 
 
-def _read_pending(documents: Iterable[object], where: str, since: str) -> dict[MigProfile, int]:
+def _read_pending(documents: Iterable[object], where: str, lookback: float) -> dict[MigProfile, int]:
     inventory = pending_inventory()
     inventory.take(objects_in_documents(documents, where))
-    pending = Pending(inventory, since)
+    now = time.time()
+    pending = Pending(inventory, moment(now - lookback), now=now)
     warn(*pending.words())
     return dict(pending.demand.all)
 
