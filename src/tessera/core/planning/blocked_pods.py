@@ -115,9 +115,7 @@ def blocked_by_turns(
         if not placed:
             break
         blocked.update(placed)
-        left = [
-            replace(group, names=tuple(name for name in group.names if name not in blocked)) for group in left
-        ]
+        left = without_pods(left, blocked)
     return blocked
 
 

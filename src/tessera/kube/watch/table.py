@@ -217,16 +217,17 @@ class TableEntry(Generic[T]):
         """
         kept = NamespaceBytes()
 
-        def fits(item: T) -> bool:
+        def count(item: T) -> bool:
+            """Count an object; False: it does not fit."""
             item_size = size(item)
             return (item_size < LARGE and not kept) or kept.take(*key(item), item_size)
 
         def decode(raw: bytes) -> T | None:
             item = self.decode(raw)
-            return item if item is None or fits(item) else shrink(item)
+            return item if item is None or count(item) else shrink(item)
 
         def put(item: T) -> object:
-            fits(item)
+            count(item)
             return self.put(item)
 
         def remove(gone: Key) -> object:
@@ -240,7 +241,7 @@ class TableEntry(Generic[T]):
         def replace_all_objects(items: list[T]) -> None:
             kept.clear()
             for item in items:
-                fits(item)
+                count(item)
             if self.replace is not None:
                 self.replace(items)
 
