@@ -6,13 +6,13 @@ Each process runs in a control group, beside a stand-in API server. It has to li
 or are there when it starts. When they are gone, it has to give their memory back. Only root can run this.
 """
 
-import argparse
 import asyncio
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from stress.victims import (
     PATIENCE_MIB,
     command_of,
     resident_mib,
+    run_named,
     running,
     write_files,
 )
@@ -35,7 +36,6 @@ from tessera.simulation.control_plane.store import StatusError, Store
 
 Document = dict[str, Any]
 
-AFTER: Final = 60.0  # seconds after which memory is back
 _HONEST: Final = 10  # pods that wait besides
 _FLOOD: Final = 20.0  # seconds to read the objects; a process that is killed by them was after 4
 _LOOKS: Final = 45.0  # seconds in which the autopilot looks at Events
@@ -295,17 +295,7 @@ async def run(flood: Flood, after: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """All of them, or some by name; 1 where something did not hold."""
-    parser = argparse.ArgumentParser(prog="python -m stress.floods")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*(one.name for one in FLOODS), []])
-    parser.add_argument("--after", type=float, default=AFTER, help="seconds until memory is looked at again")
-    options = parser.parse_args(arguments)
-    wrong = False
-    for flood in FLOODS:
-        if not options.names or flood.name in options.names:
-            said = asyncio.run(run(flood, options.after))
-            wrong |= said.startswith("WRONG")
-            print(f"{flood.name}: {said}", flush=True)
-    return 1 if wrong else 0
+    return run_named("floods", {flood.name: partial(run, flood) for flood in FLOODS}, arguments)
 
 
 if __name__ == "__main__":

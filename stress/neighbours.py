@@ -18,7 +18,6 @@ does not try a cluster with fewer than 32 devices of a resource, where one names
 It does not wait for the 300 seconds after which a blocked pod may hold a device again.
 """
 
-import argparse
 import asyncio
 import itertools
 import sys
@@ -27,6 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Final
@@ -55,6 +55,7 @@ from stress.victims import (
     PATIENCE_MIB,
     command_of,
     resident_mib,
+    run_named,
     running,
     write_files,
 )
@@ -64,7 +65,6 @@ from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.store import StatusError, Store
 
-AFTER: Final = 60.0  # seconds after which memory is back
 HELD: Final = PATIENT + 10.0  # seconds from the attack to the honest pods
 LONGEST: Final = 120.0  # seconds that an honest pod is waited for
 _CONFIG: Final = "fallback: {when: full, patience: 30s}\n"
@@ -226,18 +226,7 @@ async def run(attack: Neighbour, after: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """All of them, or some by name; 1 where something did not hold."""
-    names = [attack.name for attack in NEIGHBOURS]
-    parser = argparse.ArgumentParser(prog="python -m stress.neighbours")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*names, []])
-    parser.add_argument("--after", type=float, default=AFTER, help="seconds until memory is looked at")
-    options = parser.parse_args(arguments)
-    wrong = False
-    for attack in NEIGHBOURS:
-        if not options.names or attack.name in options.names:
-            said = asyncio.run(run(attack, options.after))
-            wrong |= said.startswith("WRONG")
-            print(f"{attack.name}: {said}", flush=True)
-    return int(wrong)
+    return run_named("neighbours", {attack.name: partial(run, attack) for attack in NEIGHBOURS}, arguments)
 
 
 if __name__ == "__main__":

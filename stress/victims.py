@@ -1,8 +1,10 @@
 """The processes that attacks are made on: real ones, in control groups, beside a stand-in API server."""
 
+import argparse
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,7 @@ LAYOUTS_MIB: Final = 192
 FULL_MIB: Final = 384
 DASHBOARD_MIB: Final = 512
 MOST_KEPT: Final = 1.15  # of the memory before, a minute after an attack
+_AFTER: Final = 60.0  # seconds after which memory is back
 CALM: Final = 8.0  # seconds until a process has read a small cluster
 _KUBECONFIG: Final = """\
 apiVersion: v1
@@ -69,3 +72,22 @@ def resident_mib(process: "subprocess.Popen[bytes]") -> float:
         return 0.0
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0.0)
+
+
+def run_named(
+    module: str,
+    attacks: Mapping[str, Callable[[float], Coroutine[object, object, str]]],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Run all attacks, or some by name, and print what each says; 1 where something did not hold."""
+    parser = argparse.ArgumentParser(prog=f"python -m stress.{module}")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*attacks, []])
+    parser.add_argument("--after", type=float, default=_AFTER, help="seconds until memory is looked at again")
+    options = parser.parse_args(arguments)
+    wrong = False
+    for name, attack in attacks.items():
+        if not options.names or name in options.names:
+            said = asyncio.run(attack(options.after))
+            wrong |= said.startswith("WRONG")
+            print(f"{name}: {said}", flush=True)
+    return int(wrong)
